@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from .admin.groups import MemberToRemove
     from .admin.leader_elections import Election
     from .admin.reassignments import PartitionReassignment
+    from .admin.transactions import (
+        OpenTransaction,
+        ProducerDescription,
+        TransactionDescription,
+        TransactionListing,
+    )
     from .config import ConfigError
     from .consumer.buffer import Batch
     from .consumer.commits import CommitFailed
@@ -28,9 +34,11 @@ if TYPE_CHECKING:
     from .interceptors import ConsumerInterceptor, ProducerInterceptor
     from .network.connection import ConnectionLost
     from .producer.producer import BufferExhausted, Producer
+    from .producer.transactions import TransactionAborted
     from .results import (
         CommittedOffset,
         ConsumerRecord,
+        GroupMetadata,
         OffsetAndTimestamp,
         ProducerRecord,
         Receipt,
@@ -57,17 +65,23 @@ __all__ = [
     "CreatedTopic",
     "Election",
     "ErrorCode",
+    "GroupMetadata",
     "MemberToRemove",
     "NewTopic",
     "OffsetAndTimestamp",
+    "OpenTransaction",
     "PartitionReassignment",
     "Producer",
+    "ProducerDescription",
     "ProducerInterceptor",
     "ProducerRecord",
     "RebalanceListener",
     "Receipt",
     "TimestampType",
     "TopicPartition",
+    "TransactionAborted",
+    "TransactionDescription",
+    "TransactionListing",
     "errors",
 ]
 
@@ -98,6 +112,12 @@ _HOMES = {
     "ProducerInterceptor": "interceptors",
     "ProducerRecord": "results",
     "TimestampType": "results",
+    "TransactionAborted": "producer.transactions",
+    "GroupMetadata": "results",
+    "OpenTransaction": "admin.transactions",
+    "ProducerDescription": "admin.transactions",
+    "TransactionDescription": "admin.transactions",
+    "TransactionListing": "admin.transactions",
     "RebalanceListener": "consumer.subscription",
 }
 

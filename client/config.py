@@ -78,6 +78,8 @@ class ProducerConfig(ClientConfig):
     key_serializer: str | Serializer = "str"
     partitioner: Partitioner | None = None
     interceptors: tuple[ProducerInterceptor, ...] = ()
+    transactional_id: str | None = Field(None, min_length=1)
+    transaction_timeout_ms: int = Field(60_000, ge=1, le=(1 << 31) - 1)
 
     @model_validator(mode="before")
     @classmethod
@@ -96,6 +98,8 @@ class ProducerConfig(ClientConfig):
             raise ValueError("enable_idempotence needs acks='all'")
         if self.enable_idempotence and self.max_in_flight > 5:
             raise ValueError("enable_idempotence needs max_in_flight <= 5")
+        if self.transactional_id is not None and not self.enable_idempotence:
+            raise ValueError("transactional_id needs enable_idempotence, with acks='all', max_in_flight <= 5")
         return self
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from ..protocol.records import Header
 __all__ = [
     "CommittedOffset",
     "ConsumerRecord",
+    "GroupMetadata",
     "Header",
     "Headers",
     "OffsetAndTimestamp",
@@ -17,6 +18,7 @@ __all__ = [
     "Receipt",
     "TimestampType",
     "TopicPartition",
+    "as_offset",
 ]
 
 
@@ -72,9 +74,28 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int
 
 
+class GroupMetadata(NamedTuple):
+    """A group, and which of its members commits; the default is none, which nobody checks."""
+
+    group: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the coordinator can check the membership."""
+        return bool(self.member_id)
+
+
 class CommittedOffset(NamedTuple):
     """What a group committed: the next offset to read, and a note."""
 
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+def as_offset(given: int | CommittedOffset) -> CommittedOffset:
+    """An offset as callers may give it."""
+    return given if isinstance(given, CommittedOffset) else CommittedOffset(given)

@@ -9,6 +9,7 @@ Left to others: everything that is done (producer/producer.py, consumer/consumer
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,13 +29,19 @@ from .admin.groups import MemberToRemove
 from .admin.leader_elections import Election
 from .admin.log_dirs import LogDirDescription
 from .admin.reassignments import PartitionReassignment
+from .admin.transactions import (
+    OpenTransaction,
+    ProducerDescription,
+    TransactionDescription,
+    TransactionListing,
+)
 from .consumer import consumer
 from .consumer.buffer import Batch
 from .consumer.listener_thread import ListenerThread, Relayed
 from .consumer.subscription import RebalanceListener
 from .loop_thread import Face
 from .producer import producer
-from .results import CommittedOffset, ConsumerRecord, Headers, OffsetAndTimestamp, Receipt
+from .results import CommittedOffset, ConsumerRecord, GroupMetadata, Headers, OffsetAndTimestamp, Receipt
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
@@ -109,6 +116,41 @@ class Producer(Face):
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
         return self._thread.run(lambda: self._inner.partitions_for(topic))
+
+    def init_transactions(self) -> None:
+        """Get ready for transactions, and fence other producers of this transactional id."""
+        self._thread.run(self._inner.init_transactions)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._thread.call(self._inner.begin)
+
+    def commit(self) -> None:
+        """Send all that is queued, then commit the transaction."""
+        self._thread.run(self._inner.commit)
+
+    def abort(self) -> None:
+        """Abort the transaction."""
+        self._thread.run(self._inner.abort)
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | CommittedOffset], group: GroupMetadata | str
+    ) -> None:
+        """Let the group have read so far once the transaction is committed."""
+        self._thread.run(lambda: self._inner.send_offsets(offsets, group))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """`with producer.transaction():` commits at the end of the block, and aborts if it raises."""
+        whole = self._inner.transaction()
+        self._thread.run(whole.__aenter__)
+        try:
+            yield self
+        except BaseException as error:
+            trouble = error
+            self._thread.run(lambda: whole.__aexit__(type(trouble), trouble, trouble.__traceback__))
+            raise
+        self._thread.run(lambda: whole.__aexit__(None, None, None))
 
 
 class Consumer(Face):
@@ -210,8 +252,12 @@ class Consumer(Face):
         return self._thread.run(lambda: self._inner.position(partition, timeout_ms))
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """The end of what may be read, as of the last fetch."""
+        """The end of what is committed to the in-sync replicas, as of the last fetch."""
         return self._thread.call(lambda: self._inner.high_watermark(partition))
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets may still be read, as of the last fetch."""
+        return self._thread.call(lambda: self._inner.lag(partition))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
@@ -234,6 +280,10 @@ class Consumer(Face):
     def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
         """Commit `offsets`, or the position in every partition."""
         self._thread.run(lambda: self._inner.commit(offsets))
+
+    def group_metadata(self, partitions: Iterable[TopicPartition] = ()) -> GroupMetadata:
+        """The group and this member of it, for `Producer.send_offsets`."""
+        return self._thread.call(lambda: self._inner.group_metadata(partitions))
 
     def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, CommittedOffset | None]:
         """What the group committed."""
@@ -381,3 +431,31 @@ class Admin(Face):
     ) -> None:
         """Commit in the name of a group without members."""
         self._thread.run(lambda: self._inner.alter_group_offsets(group, offsets))
+
+    def list_transactions(self, states: Iterable[str] = (), **filters: Any) -> list[TransactionListing]:
+        """The transactional ids of all coordinators."""
+        return self._thread.run(lambda: self._inner.list_transactions(states, **filters))
+
+    def describe_transactions(self, ids: Iterable[str]) -> list[TransactionDescription]:
+        """State, producer and partitions of transactional ids."""
+        return self._thread.run(lambda: self._inner.describe_transactions(ids))
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """Who writes to these partitions, and whose transaction is open there."""
+        return self._thread.run(lambda: self._inner.describe_producers(partitions))
+
+    def find_hanging_transactions(
+        self, partitions: Iterable[TopicPartition] | None = None, **options: Any
+    ) -> list[OpenTransaction]:
+        """Open transactions of which no coordinator knows."""
+        return self._thread.run(lambda: self._inner.find_hanging_transactions(partitions, **options))
+
+    def abort_transaction(self, partition: TopicPartition, producer: ProducerDescription) -> None:
+        """End a producer's open transaction in one partition."""
+        self._thread.run(lambda: self._inner.abort_transaction(partition, producer))
+
+    def fence_producers(self, ids: Iterable[str]) -> None:
+        """Abort what the producers of these transactional ids have open, and let them write no more."""
+        self._thread.run(lambda: self._inner.fence_producers(ids))

@@ -161,7 +161,7 @@ class BatchBuilder:
             times.append(self._base_timestamp + elapsed)
             record = b"\0" + signed(times[-1] - times[0]) + signed(at - start) + section[rest:pos]
             parts += (signed(len(record)), record)
-        made = BatchBuilder(self.codec, level=self.level)
+        made = BatchBuilder(self.codec, transactional=self.transactional, level=self.level)
         made.fill(b"".join(parts), stop - start, times[0], max(times))
         return made
 

@@ -1,9 +1,9 @@
-"""Admin: topics, partitions, the cluster, offsets, records to be deleted, groups.
+"""Admin: topics, partitions, the cluster, offsets, records to be deleted, groups, transactions.
 
 Each call is retried until its deadline if that can help.
 Left to others: arguments and results (descriptions.py), what is asked of the controller (topics.py,
 configs.py, leader_elections.py, reassignments.py), of leaders (consumer/offsets.py, record_deletion.py), of
-coordinators (consumer/commits.py, groups.py).
+coordinators (consumer/commits.py, groups.py, transactions.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from ...base.types import TopicPartition
+from ...base.clock import SystemClock
+from ...base.types import Clock, TopicPartition
 from ...protocol.errors import ApiError, ErrorCode, error_for
 from ...protocol.messages.inspection import InspectRequest
 from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -28,7 +29,7 @@ from ..config import ClientConfig, configure
 from ..consumer.commits import Commit, fetch_committed
 from ..consumer.offsets import list_known_offsets, list_offsets
 from ..network.cluster import Cluster
-from ..results import CommittedOffset, OffsetAndTimestamp
+from ..results import CommittedOffset, OffsetAndTimestamp, as_offset
 from .configs import (
     ConfigChange,
     ConfigEntry,
@@ -67,6 +68,18 @@ from .reassignments import (
 )
 from .record_deletion import delete_records
 from .topics import change
+from .transactions import (
+    OpenTransaction,
+    ProducerDescription,
+    TransactionDescription,
+    TransactionListing,
+    abort_transaction,
+    describe_producers,
+    describe_transactions,
+    fence_producers,
+    find_hanging,
+    list_transactions,
+)
 
 
 class Admin:
@@ -76,9 +89,11 @@ class Admin:
         self,
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         *,
+        clock: Clock | None = None,
         random: Random | None = None,
         **options: Any,
     ) -> None:
+        self._clock = clock or SystemClock()
         self.config = configure(ClientConfig, bootstrap_servers, options)
         self._cluster = Cluster(self.config, random)
 
@@ -322,11 +337,57 @@ class Admin:
         self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
     ) -> None:
         """Commit in the name of a group that has no members at the moment."""
-        whole = {
-            partition: one if isinstance(one, CommittedOffset) else CommittedOffset(one)
-            for partition, one in offsets.items()
-        }
+        whole = {partition: as_offset(one) for partition, one in offsets.items()}
         await Commit(self._cluster, group, whole, None).write(self._cluster.deadline())
+
+    # -- transactions
+
+    async def list_transactions(
+        self, states: Iterable[str] = (), *, producer_ids: Iterable[int] = (), duration_ms: int = -1
+    ) -> list[TransactionListing]:
+        """The transactional ids of all coordinators: in these states, of these producers, open for longer
+        than `duration_ms`."""
+        await self._metadata([])
+        deadline = self._cluster.deadline()
+        return await list_transactions(self._cluster, deadline, states, producer_ids, duration_ms)
+
+    async def describe_transactions(self, ids: Iterable[str]) -> list[TransactionDescription]:
+        """State, producer and partitions of transactional ids. Raises TransactionalIdNotFound."""
+        return await describe_transactions(self._cluster, ids, self._cluster.deadline())
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """Who writes to these partitions, and whose transaction is open there."""
+        return await describe_producers(self._cluster, partitions, self._cluster.deadline())
+
+    async def find_hanging_transactions(
+        self, partitions: Iterable[TopicPartition] | None = None, *, idle_ms: int = 900_000
+    ) -> list[OpenTransaction]:
+        """Open transactions of which no coordinator knows, in these partitions or all (None).
+
+        Only those without a record for `idle_ms`, which should be longer than any transaction's time-out.
+        """
+        if partitions is None:
+            told = await self._metadata(None)
+            partitions = [
+                TopicPartition(topic.name or "", one.partition_index)
+                for topic in told.topics
+                for one in topic.partitions
+            ]
+        now_ms, deadline = self._clock.wall_ms(), self._cluster.deadline()
+        return await find_hanging(self._cluster, partitions, idle_ms, now_ms, deadline)
+
+    async def abort_transaction(self, partition: TopicPartition, producer: ProducerDescription) -> None:
+        """End a producer's open transaction in one partition without asking its coordinator, if it hangs.
+
+        Raises InvalidTxnState if the producer has none open there.
+        """
+        await abort_transaction(self._cluster, partition, producer, self._cluster.deadline())
+
+    async def fence_producers(self, ids: Iterable[str]) -> None:
+        """Abort what the producers of these transactional ids have open, and let them write no more."""
+        await fence_producers(self._cluster, ids, self._cluster.deadline())
 
     # -- inside
 

@@ -22,7 +22,7 @@ from ...protocol.messages.offsets import EARLIEST, LATEST
 from ..config import ConsumerConfig, configure
 from ..interceptors import Chain, ConsumerInterceptor
 from ..network.cluster import Cluster
-from ..results import CommittedOffset, ConsumerRecord, OffsetAndTimestamp
+from ..results import CommittedOffset, ConsumerRecord, GroupMetadata, OffsetAndTimestamp, as_offset
 from ..serializers import deserializer_for
 from .buffer import Batch, Handout
 from .commits import fetch_committed
@@ -241,9 +241,20 @@ class Consumer:
         return position
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """The end of what may be read, as of the last fetch."""
+        """The end of what is committed to the in-sync replicas, as of the last fetch."""
         known = self._place(partition).high_watermark
         return known if known >= 0 else None
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets may still be read, as of the last fetch; None before it.
+
+        With `read_committed` they end where the first open transaction begins. Markers and aborted records
+        count, though they are not handed out.
+        """
+        place = self._place(partition)
+        if place.position is None or place.readable_end < 0:
+            return None
+        return max(place.readable_end - place.position, 0)
 
     async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
@@ -251,7 +262,8 @@ class Consumer:
         return {partition: one.offset for partition, one in found.items()}
 
     async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """The offset after the last record that may be read, for each partition."""
+        """The offset after the last record that may be read, for each partition: with `read_committed` the
+        last stable offset, where the first open transaction begins."""
         found = await self._list(dict.fromkeys(partitions, LATEST))
         return {partition: one.offset for partition, one in found.items()}
 
@@ -280,10 +292,7 @@ class Consumer:
         if offsets is None:
             in_hand, places = {}, self._subscription.places
             offsets = {name: place.position for name, place in places.items() if place.position is not None}
-        whole = {
-            partition: one if isinstance(one, CommittedOffset) else CommittedOffset(one)
-            for partition, one in offsets.items()
-        }
+        whole = {partition: as_offset(one) for partition, one in offsets.items()}
         if whole:
             member = self._subscription.member_to_commit(whole, in_hand)
             await self._subscription.commit(group, whole, member)
@@ -293,6 +302,16 @@ class Consumer:
         asked = partitions or tuple(self._fetcher.places)
         found = await fetch_committed(self._cluster, self._group(), asked, self._cluster.deadline())
         return {partition: found.get(partition) for partition in asked}
+
+    def group_metadata(self, partitions: Partitions = ()) -> GroupMetadata:
+        """The group and this member of it, for `Producer.send_offsets`.
+
+        Raises CommitFailed as `commit` does: if the consumer is not a member now, or if one of `partitions`,
+        whose offsets are to be sent, was given to another member since its records were handed out.
+        """
+        group, in_hand = self._group(), self._handout.in_hand
+        member = self._subscription.member_to_commit(partitions, in_hand)
+        return GroupMetadata(group) if member is None else GroupMetadata(group, *member)
 
     # -- inside
 

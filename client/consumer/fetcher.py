@@ -20,7 +20,7 @@ from ...protocol.messages.fetch import (
     PartitionData,
 )
 from ...protocol.messages.offsets import EARLIEST, LATEST
-from ...protocol.primitives import Buffer, Slices
+from ...protocol.primitives import Buffer, Malformed, Slices
 from ..config import ConsumerConfig
 from ..network.cluster import DATA, Cluster
 from ..network.connection import Connection, ConnectionLost
@@ -210,6 +210,7 @@ class Fetcher:
             if parting is not None and parting.end_offset >= 0:
                 return self._go_back(place, parting.end_offset)
             place.high_watermark = data.high_watermark
+            place.readable_end = data.last_stable_offset if self._config.isolation else data.high_watermark
             records = data.records
             if isinstance(records, Slices):
                 records = bytes(records)
@@ -248,7 +249,12 @@ class Fetcher:
             )
             return
         aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
-        seen = visible(records, aborted if self._config.isolation else [])
+        try:
+            seen = visible(records, aborted if self._config.isolation else [])
+        except Malformed as damage:
+            self._raise(error_for(ErrorCode.CORRUPT_MESSAGE, f"{place.partition}: {damage}"))
+            self._put_off(place)
+            return
         place.fetched(FetchedBatches(seen, place.fetch_at, end))
         place.last_epoch = last_epoch(records)
         self.arrived.set()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...base.types import TopicPartition
 from ...protocol.batches import BatchHeader, headers
+from ...protocol.markers import read_marker
 from ...protocol.primitives import Buffer
 from ...protocol.records import Record, iterate
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 Row = tuple[Record, BatchHeader]
 
 CHUNKS_MAX = 2  # of a partition, held at once: one being read, one waiting
-ABORT_MARKER = 0  # type of the control record, after its version
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +59,7 @@ class PartitionPosition:
     not_before: float = 0.0
     failures: int = 0
     high_watermark: int = -1
+    readable_end: int = -1  # as of the last fetch: the high watermark, or the last stable offset
     chunks: deque[FetchedBatches] = field(default_factory=deque)
 
     @property
@@ -180,7 +181,8 @@ def end_of(records: Buffer, start: int) -> int:
 def visible(records: Buffer, aborted: list[tuple[int, int]]) -> Buffer:
     """The batches that a reader may see: without control batches and those of aborted transactions.
 
-    `aborted` has (producer id, first offset) of each; an abort marker ends it.
+    `aborted` has (producer id, first offset) of each; an abort marker ends it. Raises Malformed if a marker
+    cannot be read.
     """
     waiting = deque(sorted(aborted, key=lambda one: one[1]))
     open_aborts: set[int] = set()
@@ -192,7 +194,8 @@ def visible(records: Buffer, aborted: list[tuple[int, int]]) -> Buffer:
             open_aborts.add(waiting.popleft()[0])
         batch = view[at : at + header.size]
         if header.is_control:
-            if _is_abort(batch):
+            marker = read_marker(view, at, header)
+            if marker is not None and not marker.committed:
                 open_aborts.discard(header.producer_id)
             left_out = True
         elif header.is_transactional and header.producer_id in open_aborts:
@@ -200,9 +203,3 @@ def visible(records: Buffer, aborted: list[tuple[int, int]]) -> Buffer:
         else:
             kept.append(batch)
     return b"".join(kept) if left_out else records
-
-
-def _is_abort(batch: Buffer) -> bool:
-    marker = next(iterate(batch), None)
-    key = marker.key if marker is not None else None
-    return key is not None and len(key) >= 4 and int.from_bytes(key[2:4], "big") == ABORT_MARKER

@@ -11,6 +11,7 @@ Left to others: what is sent (producer/producer.py, consumer/consumer.py, admin/
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from enum import IntEnum
 from random import Random
 from typing import Any, TypeVar
 
@@ -42,6 +43,13 @@ PROPAGATION_SECONDS = 3.0  # every live broker has heard of a new topic or parti
 MAIN, DATA, GROUP = "main", "data", "group"
 
 
+class CoordinatorKind(IntEnum):
+    """What a coordinator is of, with Kafka's numbers."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
 class Cluster:
     """Shared by the parts of one client. `start` before use, `stop` afterwards."""
 
@@ -70,7 +78,7 @@ class Cluster:
         self._stale: Address | None = None  # the last to answer, if that settled no doubt
         self._wake = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._missing: dict[str, float] = {}  # topics looked at in vain, and until when that counts
         self._trouble: Exception | None = None
 
@@ -253,21 +261,29 @@ class Cluster:
                 trouble = failure
         raise trouble or NetworkException("no broker is known")
 
-    async def coordinator(self, group: str, deadline: float) -> int:
-        """The broker that coordinates `group`."""
-        if group in self._coordinators:
-            return self._coordinators[group]
-        answer = await self.ask_any(FindCoordinatorRequest(key=group), deadline)
+    def agreed_version(self, broker: int, api: int) -> int | None:
+        """The version of this request on the open connection to a broker; None if there is neither."""
+        known = self.view.brokers.get(broker)
+        connection = self.links.ready(known.address, MAIN) if known is not None else None
+        return connection.versions.get(api) if connection is not None else None
+
+    async def coordinator(
+        self, key: str, deadline: float, kind: CoordinatorKind = CoordinatorKind.GROUP
+    ) -> int:
+        """The broker that coordinates this group or transactional id."""
+        if (kind, key) in self._coordinators:
+            return self._coordinators[kind, key]
+        answer = await self.ask_any(FindCoordinatorRequest(key=key, key_type=kind), deadline)
         if answer.error_code:
             raise error_for(answer.error_code, answer.error_message)
         if answer.node_id not in self.view.brokers:
             await self.refreshed(deadline)
-        self._coordinators[group] = answer.node_id
+        self._coordinators[kind, key] = answer.node_id
         return int(answer.node_id)
 
-    def forget_coordinator(self, group: str) -> None:
+    def forget_coordinator(self, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> None:
         """The coordinator has moved or cannot be reached: find it again next time."""
-        self._coordinators.pop(group, None)
+        self._coordinators.pop((kind, key), None)
         self.refresh_soon()
 
     async def persist(self, attempt: Callable[[], Awaitable[T]], deadline: float) -> T:
@@ -388,7 +404,8 @@ class Cluster:
         self._doubts = {
             partition: doubt for partition, doubt in self._doubts.items() if self._stands(partition, *doubt)
         }
-        self._coordinators = {g: node for g, node in self._coordinators.items() if node in self.view.brokers}
+        live = self.view.brokers
+        self._coordinators = {key: node for key, node in self._coordinators.items() if node in live}
         self.on_change()
 
     def _stands(self, partition: TopicPartition, leader: int, epoch: int) -> bool:

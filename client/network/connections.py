@@ -22,7 +22,13 @@ log = get_logger(__name__)
 Key = tuple[Address, str]
 
 # Above these the requests change format (topic ids, several groups at once) without a gain for a client.
-HIGHEST: dict[int, int] = {Api.FETCH: 12, Api.OFFSET_FETCH: 7, Api.FIND_COORDINATOR: 3, Api.DELETE_TOPICS: 5}
+HIGHEST: dict[int, int] = {
+    Api.FETCH: 12,
+    Api.OFFSET_FETCH: 7,
+    Api.FIND_COORDINATOR: 3,
+    Api.DELETE_TOPICS: 5,
+    Api.ADD_PARTITIONS_TO_TXN: 3,  # later ones are for brokers
+}
 
 
 def backoff(attempt: int, base: float, most: float, random: Random) -> float:

@@ -24,6 +24,7 @@ class Limits(NamedTuple):
     delivery_timeout: float
     in_flight_max: int
     idempotent: bool
+    transactional: bool
     retries: int
     codec: int
     level: int | None
@@ -155,15 +156,31 @@ class Accumulator(Generic[T]):
             self.release(batch)
         return held
 
+    def abandon_unsent(self) -> list[ProducerBatch[T]]:
+        """Give up and return what was never sent, and what cannot be sent any more."""
+        held = [batch for lane in self.busy for batch in lane.abandon_unsent()]
+        for batch in held:
+            self.release(batch)
+        return held
+
+    def number_anew(self) -> None:
+        """The producer has another identity: every partition's numbers begin again."""
+        assert self.is_empty, "a batch on its way would keep its old number"
+        for lane in self._lanes.values():
+            lane.identity = lane.retired = None
+
     def _lane_for(self, partition: TopicPartition) -> PartitionQueue[T]:
         lane = self._lanes.get(partition)
         if lane is None:
             limits = self._limits
-            lane = PartitionQueue(partition, limits.in_flight_max, limits.idempotent, limits.retries)
+            lane = PartitionQueue(
+                partition, limits.in_flight_max, limits.idempotent, limits.retries, limits.transactional
+            )
             self._lanes[partition] = lane
         return lane
 
     def _open(self, partition: TopicPartition, now: float) -> ProducerBatch[T]:
         self._births += 1
-        builder = BatchBuilder(self._limits.codec, level=self._limits.level)
+        limits = self._limits
+        builder = BatchBuilder(limits.codec, transactional=limits.transactional, level=limits.level)
         return ProducerBatch(partition, self._births, builder, now, now + self._limits.delivery_timeout)

@@ -11,6 +11,7 @@ A leader that does not know a producer accepts any number as its first. If sever
 to a new leader that hears of its role in between, it would refuse the first and accept a later one, and the
 first could never be appended. So the first batch under an identity is sent alone; once it is acknowledged,
 later leaders know it.
+In a transaction no batch is renumbered: the transaction fails, and its abort brings another identity.
 Pure: time comes in as an argument.
 Left to others: sockets, ids, leaders (sender.py), linger (accumulator.py).
 """
@@ -137,7 +138,14 @@ def is_retriable(error: Exception) -> bool:
 class PartitionQueue(Generic[T]):
     """All batches of one partition: `growing`, `closed`, `in_flight`, and those to be sent `again`."""
 
-    def __init__(self, partition: TopicPartition, in_flight_max: int, idempotent: bool, retries: int) -> None:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        in_flight_max: int,
+        idempotent: bool,
+        retries: int,
+        transactional: bool = False,
+    ) -> None:
         self.partition = partition
         self.growing: ProducerBatch[T] | None = None
         self.closed: deque[ProducerBatch[T]] = deque()
@@ -153,6 +161,7 @@ class PartitionQueue(Generic[T]):
         self._in_flight_max = in_flight_max
         self._idempotent = idempotent
         self._retries = retries
+        self._transactional = transactional
 
     @property
     def is_idle(self) -> bool:
@@ -302,9 +311,20 @@ class PartitionQueue(Generic[T]):
         self.again, self.closed, self.growing = [], deque(), None
         return held
 
+    def abandon_unsent(self) -> list[ProducerBatch[T]]:
+        """Give up what has no number yet; if the queue has lost its identity, also what waits to go again."""
+        given_up = [*self.closed, *((self.growing,) if self.growing is not None else ())]
+        self.closed, self.growing = deque(), None
+        if self.identity is None:
+            given_up += self.again
+            self.again = []
+        return given_up
+
     def _may_retry(self, batch: ProducerBatch[T], error: Exception) -> bool:
         if batch.is_expired:
             return False
+        if self._transactional and batch.identity != self.identity:
+            return False  # one before it has failed, and with it the transaction
         if isinstance(error, ApiError) and error.code in SEQUENCE_ERRORS and self._idempotent:
             return self._resolve_sequence(batch)
         return is_retriable(error) and batch.attempts <= self._retries
@@ -315,7 +335,7 @@ class PartitionQueue(Generic[T]):
         """
         if self.follows_another(batch):
             return True
-        if batch.is_uncertain:
+        if batch.is_uncertain or self._transactional:  # other numbers come with the next transaction
             return False
         self._retire(batch)
         return True

@@ -7,13 +7,14 @@ again, for at most `max_block_ms`; then their receipts fail. When the line is fu
 BufferExhausted. Code that does not await receipts should `await producer.room()`; `send_many` does so by
 itself.
 Left to others: batching (accumulator.py), delivery (sender.py), which partition a key goes to
-(partitioner.py).
+(partitioner.py), transactions (transactions.py).
 Why: docs/decisions/0014-send-is-a-plain-function.md
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from operator import index as whole_number
 from random import Random
 from types import TracebackType
@@ -29,11 +30,13 @@ from ..arguments import checked_headers, checked_partition, checked_timestamp, c
 from ..config import ProducerConfig, configure
 from ..interceptors import Chain, ObservedSink, ProducerInterceptor
 from ..network.cluster import Cluster
-from ..results import Headers, ProducerRecord, Receipt
+from ..results import CommittedOffset, GroupMetadata, Headers, ProducerRecord, Receipt, as_offset
 from ..serializers import serializer_for
 from .accumulator import Accumulator, Limits, record_bytes
 from .partitioner import Sticky, partition_for_key
 from .sender import Sender, Sink, Token
+from .transaction_rules import State
+from .transactions import TransactionAborted, Transactions
 
 RETRIES_MAX = (1 << 31) - 1
 # Errors of a caller's partitioner for one record; the records after it in line must not fail with it.
@@ -142,21 +145,33 @@ class Producer:
         self._line_bytes = 0
         self._tasks = Tasks("producer")
         self._sender: Sender | None = None
+        self._transactions: Transactions | None = None
+        if config.transactional_id is not None:
+            self._transactions = Transactions(self._cluster, config, self._drained)
         self._freed = asyncio.Event()
         self._closed = False
 
     async def start(self) -> Self:
         """Connect; raises NetworkException when no server answers."""
         await self._cluster.start()
-        self._sender = Sender(self._cluster, self._accumulator, self.config, self._freed.set)
+        self._sender = Sender(
+            self._cluster, self._accumulator, self.config, self._freed.set, self._transactions
+        )
         self._sender.start()
+        if self._transactions is not None:
+            self._transactions.start(self._sender)
         return self
 
     async def close(self, *, flush: bool = True) -> None:
-        """Send what is queued (unless `flush` is false), then stop and disconnect. May be called twice."""
+        """Send what is queued (unless `flush` is false), then stop and disconnect. May be called twice.
+
+        A transaction that is still open is aborted.
+        """
         if self._closed:
             return
-        if flush and self._sender is not None:
+        if self._transactions is not None:
+            await self._transactions.stop()
+        elif flush and self._sender is not None:
             await self.flush()
         self._closed = True
         try:
@@ -236,6 +251,90 @@ class Producer:
         while (oldest := self._accumulator.oldest()) is not None and oldest <= youngest:
             await self._next_freed()
 
+    # -- transactions
+
+    async def init_transactions(self) -> None:
+        """Get ready for transactions; needs a `transactional_id`. To be called once, before the first one.
+
+        Another producer with the same id is fenced: its transaction is aborted, and its calls raise
+        ProducerFenced from now on. Returns when all earlier transactions of this id are completed.
+        """
+        await self._transactional().init()
+
+    def begin(self) -> None:
+        """Begin a transaction: what is sent from now on becomes visible at once, or never."""
+        self._transactional().begin()
+
+    async def commit(self) -> None:
+        """Send all that is queued, then commit the transaction.
+
+        Raises the error with which a record failed, or the coordinator refused: then `abort` and begin again;
+        if that raises too, as it does with ProducerFenced, this producer is at its end. RequestTimedOut after
+        `max_block_ms`: the outcome is not known yet; call `commit` again to wait for it.
+        """
+        await self._transactional().commit()
+
+    async def abort(self) -> None:
+        """Abort the transaction. Records that were not sent yet fail with TransactionAborted."""
+        await self._transactional().abort()
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | CommittedOffset], group: GroupMetadata | str
+    ) -> None:
+        """Let the group have read so far once the transaction is committed, and only then.
+
+        `group` is a consumer's `group_metadata()`, so that the coordinator refuses offsets of a member that
+        its group has expelled; or the group's name alone, for a consumer that is no member. The consumer must
+        not commit by itself: `enable_auto_commit=False`.
+        """
+        transactions = self._transactional()
+        if offsets:
+            whole = GroupMetadata(group) if isinstance(group, str) else group
+            await transactions.send_offsets({p: as_offset(one) for p, one in offsets.items()}, whole)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """`async with producer.transaction():` commits at the end of the block, and aborts if it raises.
+
+        Initializes the producer at first use. If the commit fails, the transaction is aborted and the error
+        raised; unless the outcome is not known in time (RequestTimedOut): then call `commit` again. An error
+        that ended the transaction in the middle is raised instead of TransactionAborted.
+        """
+        transactions = self._transactional()
+        if transactions.rules.state is State.UNINITIALIZED:
+            await transactions.init()
+        transactions.begin()
+        try:
+            yield self
+        except BaseException as failure:
+            reason = transactions.rules.error  # why records were not sent tells more than that they were not
+            await transactions.abort_after_failure()
+            if isinstance(failure, TransactionAborted) and reason is not None:
+                raise reason from failure
+            raise
+        try:
+            await transactions.commit()
+        except ApiError:
+            if not transactions.is_undecided:
+                await transactions.abort_after_failure()
+            raise
+
+    def _transactional(self) -> Transactions:
+        if self._transactions is None:
+            raise RuntimeError("this producer has no transactions: give transactional_id=...")
+        self._check_running()
+        return self._transactions
+
+    async def _drained(self) -> None:
+        """Wait until every record is acknowledged or given up, and no batch is on its way."""
+        await self.flush()
+        while not self._accumulator.is_empty:
+            await self._next_freed()
+
+    def _check_running(self) -> None:
+        if self._sender is None or self._closed:
+            raise RuntimeError("the producer is not running: start it with `async with Producer(...)`")
+
     async def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
         return await self._cluster.partitions(topic, self._cluster.deadline(self.config.max_block_ms))
@@ -253,8 +352,7 @@ class Producer:
         sink: One | Many,
         index: int,
     ) -> None:
-        if self._sender is None or self._closed:
-            raise RuntimeError("the producer is not running: start it with `async with Producer(...)`")
+        self._check_running()
         if not self._interceptors:
             return self._take(topic, value, key, partition, headers, timestamp_ms, sink, index)
         given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
@@ -277,6 +375,8 @@ class Producer:
         sink: Sink,
         index: int,
     ) -> None:
+        if self._transactions is not None:
+            self._transactions.check_open()
         raw_key, raw_value = self._key_out(key), self._value_out(value)
         checked = checked_headers(headers) if headers else ()
         size = record_bytes(raw_key, raw_value, checked)
@@ -327,7 +427,7 @@ class Producer:
                         await self._cluster.has(TopicPartition(topic, pending.partition), pending.deadline)
                     await self._room(pending.size, pending.deadline)
                     self._place(topic, pending)
-                except (ApiError, BufferExhausted, *PARTITIONER_FAULTS) as trouble:
+                except (ApiError, BufferExhausted, TransactionAborted, *PARTITIONER_FAULTS) as trouble:
                     pending.token[0].refused(pending.token[1], trouble)
                 line.popleft()
                 self._line_bytes -= pending.size
@@ -360,6 +460,8 @@ class Producer:
             sink.partition = partition
         now = self._cluster.now()
         name = TopicPartition(topic, partition)
+        if self._transactions is not None:
+            self._transactions.want(name)
         closed = self._accumulator.append(name, pending.record, pending.token, now, pending.size)
         if closed and sticky:
             self._sticky.move_on(topic, known.led, partition)
@@ -405,6 +507,7 @@ def _limits(config: ProducerConfig) -> Limits:
         delivery_timeout=config.delivery_timeout_ms / 1000,
         in_flight_max=config.max_in_flight,
         idempotent=config.enable_idempotence,
+        transactional=config.transactional_id is not None,
         retries=RETRIES_MAX if config.retries is None else config.retries,
         codec=Codec[config.compression_type.upper()],
         level=config.level,

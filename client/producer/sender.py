@@ -43,6 +43,7 @@ from .partition_queues import (
     PartitionQueue,
     ProducerBatch,
 )
+from .transactions import TransactionAborted, Transactions
 
 log = get_logger(__name__)
 
@@ -73,11 +74,13 @@ class Sender:
         accumulator: Accumulator[Token],
         config: ProducerConfig,
         freed: Callable[[], None],
+        transactions: Transactions | None = None,
     ) -> None:
         self._cluster = cluster
         self._accumulator = accumulator
         self._config = config
         self._freed = freed
+        self._transactions = transactions
         self._tasks = Tasks("sender")
         self._wake = asyncio.Event()
         self._requests: dict[int, int] = {}  # in flight per broker
@@ -123,7 +126,7 @@ class Sender:
     def _pump(self, now: float) -> None:
         by_leader: dict[int, list[PartitionQueue[Token]]] = {}
         for lane in self._accumulator.busy:
-            if self._accumulator.is_due(lane, now):
+            if self._accumulator.is_due(lane, now) and self._is_announced(lane.partition):
                 leader = self._cluster.leader(lane.partition)
                 if leader is not None and self._keeps_order(lane, leader.leader):
                     by_leader.setdefault(leader.leader, []).append(lane)
@@ -150,6 +153,9 @@ class Sender:
         if not (lane.in_flight and self._config.enable_idempotence):
             return True
         return self._sent_to.get(lane.partition, node) == node
+
+    def _is_announced(self, partition: TopicPartition) -> bool:
+        return self._transactions is None or self._transactions.rules.may_send(partition)
 
     def _has_slot(self, node: int) -> bool:
         return self._requests.get(node, 0) < self._config.max_in_flight
@@ -201,6 +207,7 @@ class Sender:
                 data = PartitionProduceData(index=batch.partition.partition, records=records)
                 topics.setdefault(batch.partition.topic, []).append(data)
         return ProduceRequest(
+            transactional_id=self._config.transactional_id,
             acks=self._acks,
             timeout_ms=self._config.request_timeout_ms,
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
@@ -284,10 +291,29 @@ class Sender:
     def _refuse(self, batch: ProducerBatch[Token], error: Exception) -> None:
         """Fail the records; `uncertain` on the error says whether they may be in the log all the same."""
         error.uncertain = batch.is_uncertain or bool(batch.attempts and batch.is_expired)  # type: ignore[attr-defined]
+        if self._transactions is not None and not isinstance(error, TransactionAborted):
+            self._transactions.batch_failed(error)
         tokens, batch.tokens = batch.tokens, []
         for sink, index, _ in tokens:
             sink.refused(index, error)
         self._freed()
+
+    # -- transactions
+
+    def give_up_unsent(self, reason: str) -> None:
+        """Let what was not sent fail."""
+        for batch in self._accumulator.abandon_unsent():
+            self._refuse(batch, TransactionAborted(reason))
+
+    def give_up_all(self, reason: str) -> None:
+        """Let everything fail."""
+        for batch in self._accumulator.abandon():
+            self._refuse(batch, TransactionAborted(reason))
+
+    def number_anew(self) -> None:
+        """The producer has another identity."""
+        self._accumulator.number_anew()
+        self.wake()
 
     def _broken(self, failure: BaseException) -> None:
         """The pump failed unexpectedly and would fail again on the batches held: drop them and go on."""
@@ -304,9 +330,13 @@ class Sender:
 
     def _identify(self, lane: PartitionQueue[Token]) -> bool:
         """Give the queue a producer id that it has not retired; ask for one if there is none."""
+        if self._transactions is not None:
+            self._identity = self._transactions.rules.identity
         if self._identity is not None and self._identity != lane.retired:
             lane.adopt(self._identity)
             return True
+        if self._transactions is not None:
+            return False
         self._identity = None
         if not self._asking_identity:
             self._asking_identity = True

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 
 from strandline.base.types import TopicPartition
 from strandline.protocol.apis import APIS, Api
-from strandline.protocol.batches import BatchHeader, crc_ok, headers, stamp
+from strandline.protocol.batches import BatchHeader, crc_ok, headers, read_header, stamp
 from strandline.protocol.connection import FrameSplitter, frame_response, parse_head
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
@@ -28,6 +28,7 @@ from strandline.protocol.messages import (
 from strandline.protocol.records import Record, iterate
 from strandline.protocol.schema import decode
 from tests.client.group_harness import Groups
+from tests.client.transaction_harness import Coordinator, marker, visible_end
 
 SPACE = UUID(int=7)
 SWALLOW = object()  # a hook's way of saying: never answer
@@ -44,6 +45,8 @@ class Partition:
     end: int = 0
     start: int = 0
     producers: dict[tuple[int, int], list[tuple[int, int, int]]] = field(default_factory=dict)
+    open: dict[int, int] = field(default_factory=dict)  # first offset of a producer's transaction
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer, first offset, marker's
 
     def append(self, data: bytes) -> tuple[int, int]:
         """(error code, base offset)"""
@@ -59,16 +62,27 @@ class Partition:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
             known.append((header.base_sequence, header.last_sequence, self.end))
         base = self.end
-        stamp(batch, 0, base, self.epoch)
-        self.batches.append((base, bytes(batch)))
-        self.end = base + header.record_count
+        if header.is_transactional:
+            self.open.setdefault(header.producer_id, base)
+        self._keep(batch, header.record_count)
         return 0, base
 
-    def read(self, offset: int, most: int) -> bytes:
+    def append_marker(self, producer_id: int, epoch: int, committed: bool) -> None:
+        first = self.open.pop(producer_id, None)
+        if first is not None and not committed:
+            self.aborted.append((producer_id, first, self.end))
+        self._keep(bytearray(marker(producer_id, epoch, committed)), 1)
+
+    def _keep(self, batch: bytearray, count: int) -> None:
+        stamp(batch, 0, self.end, self.epoch)
+        self.batches.append((self.end, bytes(batch)))
+        self.end += count
+
+    def read(self, offset: int, most: int, end: int = 1 << 62) -> bytes:
         found = b""
         for _, batch in self.batches:
             ((_, header),) = headers(batch)
-            if header.next_offset <= offset:
+            if header.next_offset <= offset or header.base_offset >= end:
                 continue
             if found and len(found) + len(batch) > most:
                 break
@@ -169,6 +183,7 @@ class Double:
         self.brokers = {node: Broker(self, node) for node in range(1, brokers + 1)}
         self.topics: dict[str, list[Partition]] = {}
         self.groups = Groups()
+        self.transactions = Coordinator(self)
         self.hook: Hook = lambda broker, api, request: None
         self.producer_ids = 1000
         self.hidden: set[int] = set()  # brokers that metadata does not list
@@ -216,6 +231,13 @@ class Double:
             return await self.groups.answer(api, request)
         result = handler(self, broker, request)
         return await result if isinstance(result, Awaitable) else result
+
+    def refuses(self, data: bytes, partition: TopicPartition) -> int:
+        """Why this batch may not be appended as part of a transaction, 0 if it may."""
+        header = read_header(data)
+        if not header.is_transactional:
+            return 0
+        return self.transactions.expects(header.producer_id, header.producer_epoch, partition)
 
     def find(self, broker: Broker, topic: str, index: int) -> Partition | int:
         """The partition if this broker leads it, otherwise the error code."""
@@ -273,7 +295,13 @@ def on_produce(double: Double, broker: Broker, request: produce.ProduceRequest) 
         results = []
         for one in topic.partition_data:
             found = double.find(broker, topic.name, one.index)
-            code, base = (found, -1) if isinstance(found, int) else found.append(bytes(one.records))  # type: ignore[arg-type]
+            data = bytes(one.records)  # type: ignore[arg-type]
+            if isinstance(found, int):
+                code, base = found, -1
+            elif code := double.refuses(data, TopicPartition(topic.name, one.index)):
+                base = -1
+            else:
+                code, base = found.append(data)
             results.append(
                 produce.PartitionProduceResponse(index=one.index, error_code=code, base_offset=base)
             )
@@ -297,7 +325,7 @@ def fetch_now(double: Double, broker: Broker, request: fetch.FetchRequest) -> tu
         parts = []
         for one in topic.partitions:
             found = double.find(broker, topic.topic, one.partition)
-            code, records, high, parting = 0, b"", -1, None
+            code, records, high, parting, aborted = 0, b"", -1, None, None
             if isinstance(found, int):
                 code = found
             elif one.current_leader_epoch >= 0 and one.current_leader_epoch != found.epoch:
@@ -309,12 +337,21 @@ def fetch_now(double: Double, broker: Broker, request: fetch.FetchRequest) -> tu
                 parting = fetch.FetchEpochEndOffset(epoch=one.last_fetched_epoch, end_offset=end)
             else:
                 records, high = found.read(one.fetch_offset, one.partition_max_bytes), found.end
+                if request.isolation_level:
+                    records = found.read(one.fetch_offset, one.partition_max_bytes, visible_end(found))
+                    aborted = [
+                        fetch.AbortedTransaction(producer_id=producer, first_offset=first)
+                        for producer, first, last in found.aborted
+                        if last >= one.fetch_offset
+                    ]
             has_news |= bool(code or records or parting)
             parts.append(
                 fetch.PartitionData(
                     partition_index=one.partition,
                     error_code=code,
                     high_watermark=high,
+                    last_stable_offset=-1 if isinstance(found, int) else visible_end(found),
+                    aborted_transactions=aborted,
                     records=records,
                     diverging_epoch=parting,
                 )
@@ -336,7 +373,7 @@ def on_offsets(double: Double, broker: Broker, request: offsets.ListOffsetsReque
                     )
                 )
                 continue
-            offset, time = found.end, -1
+            offset, time = visible_end(found) if request.isolation_level else found.end, -1
             if one.timestamp == -2:
                 offset = found.start
             elif one.timestamp >= 0:
@@ -355,6 +392,8 @@ def on_offsets(double: Double, broker: Broker, request: offsets.ListOffsetsReque
 
 
 def on_producer_id(double: Double, broker: Broker, request: Any) -> Any:
+    if request.transactional_id is not None:
+        return double.transactions.answer(Api.INIT_PRODUCER_ID, request)
     double.producer_ids += 1
     return producers.InitProducerIdResponse(producer_id=double.producer_ids, producer_epoch=0)
 
@@ -401,6 +440,10 @@ HANDLERS: dict[int, Callable[[Double, Broker, Any], Any]] = {
     Api.LIST_OFFSETS: on_offsets,
     Api.INIT_PRODUCER_ID: on_producer_id,
     Api.FIND_COORDINATOR: on_find_coordinator,
+    Api.ADD_PARTITIONS_TO_TXN: lambda double, _, request: double.transactions.answer(24, request),
+    Api.ADD_OFFSETS_TO_TXN: lambda double, _, request: double.transactions.answer(25, request),
+    Api.END_TXN: lambda double, _, request: double.transactions.answer(26, request),
+    Api.TXN_OFFSET_COMMIT: lambda double, _, request: double.transactions.answer(28, request),
     Api.CREATE_TOPICS: on_create_topics,
     Api.DELETE_TOPICS: on_delete_topics,
 }

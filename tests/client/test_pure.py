@@ -17,6 +17,7 @@ from strandline.client.serializers import DESERIALIZERS, SERIALIZERS
 from strandline.protocol.batches import read_header
 from strandline.protocol.compression import Codec
 from strandline.protocol.errors import error_for
+from strandline.protocol.markers import EndMarker, marker_batch
 from strandline.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -64,7 +65,7 @@ def test_serializers_return_what_they_took(name: str) -> None:
             SERIALIZERS[name](7)
 
 
-LIMITS = Limits(300, 0.01, 10.0, 5, True, 1 << 31, 0, None)
+LIMITS = Limits(300, 0.01, 10.0, 5, True, False, 1 << 31, 0, None)
 
 
 def accumulated(count: int) -> tuple[Accumulator[int], PartitionQueue[int]]:
@@ -220,7 +221,7 @@ def test_what_is_late_is_told_once() -> None:
 def batch_at(base: int, values: list[bytes], **more: Any) -> bytearray:
     builder = BatchBuilder(**more)
     for value in values:
-        builder.append(1, b"\0\0\0\0" if more.get("control") else None, value)
+        builder.append(1, None, value)
     data = bytearray(builder.build())
     data[0:8] = base.to_bytes(8, "big")
     return data
@@ -242,13 +243,21 @@ def test_a_place_skips_what_lies_before_it_and_what_a_seek_made_void() -> None:
     assert place.next_record(True) is None and place.age == age + 1
 
 
+def marker_at(base: int, producer_id: int, committed: bool) -> bytearray:
+    data = marker_batch(producer_id, 0, EndMarker(committed, 0), 0)
+    data[0:8] = base.to_bytes(8, "big")
+    return data
+
+
 def test_aborted_records_and_control_batches_are_not_seen() -> None:
     data = b"".join(
         (
             batch_at(0, [b"a"], producer_id=1, transactional=True),
             batch_at(1, [b"b"], producer_id=2, transactional=True),
-            batch_at(2, [b"x"], producer_id=1, transactional=True, control=True),
+            marker_at(2, 1, committed=False),
             batch_at(3, [b"c"], producer_id=1, transactional=True),
+            marker_at(4, 1, committed=True),
+            marker_at(5, 2, committed=True),
         )
     )
     assert [record.value for record in iterate(visible(data, [(1, 0)]))] == [b"b", b"c"]
