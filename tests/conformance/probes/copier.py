@@ -1,0 +1,127 @@
+"""Copies a topic into another, each batch with its offsets in one transaction: librdkafka or aiokafka.
+
+`copier.py librdkafka|aiokafka <bootstrap> <in> <out> <group> <transactional id>`. Every fourth transaction is
+aborted by choice, and its records are read again. It runs until its standard input ends, and ends by itself
+when it is fenced.
+"""
+
+import asyncio
+import sys
+import threading
+from typing import Any
+
+CHOSEN = 4  # every so many transactions are aborted
+BATCH = 20
+ENDED = threading.Event()
+
+
+def is_ended() -> bool:
+    return ENDED.is_set()
+
+
+def librdkafka(bootstrap: str, source: str, target: str, group: str, name: str) -> None:
+    from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+    options = {"bootstrap.servers": bootstrap}
+    reading = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer(options | reading | {"isolation.level": "read_committed", "session.timeout.ms": 6000})
+    producer = Producer(options | {"transactional.id": name})
+
+    def again(call: Any, *arguments: Any) -> None:
+        """Until it is done, or the transaction has to be aborted, or the producer is fenced."""
+        while True:
+            try:
+                return call(*arguments)
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+
+    def rewind() -> None:
+        while True:
+            try:
+                for place in consumer.committed(consumer.assignment(), 30):
+                    at = place.offset if place.offset >= 0 else 0
+                    consumer.seek(TopicPartition(place.topic, place.partition, at))
+                return
+            except KafkaException as error:  # the coordinator moves, or the assignment has changed
+                print(f"{name}: {error}", file=sys.stderr)
+
+    again(producer.init_transactions, 30)  # ends what an earlier life has left open
+    consumer.subscribe([source])
+    count = 0
+    while not is_ended():
+        messages = [one for one in consumer.consume(BATCH, 0.1) if one.error() is None]
+        if not messages:
+            continue
+        count += 1
+        producer.begin_transaction()
+        try:
+            for one in messages:
+                producer.produce(target, one.value())
+            places = [one for one in consumer.position(consumer.assignment()) if one.offset >= 0]
+            again(producer.send_offsets_to_transaction, places, consumer.consumer_group_metadata(), 30)
+            if count % CHOSEN:
+                again(producer.commit_transaction, 30)
+                continue
+        except KafkaException as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            if not error.args[0].txn_requires_abort():
+                raise
+        again(producer.abort_transaction, 30)
+        rewind()
+    consumer.close()
+
+
+async def aiokafka(bootstrap: str, source: str, target: str, group: str, name: str) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka.errors import KafkaError, ProducerFenced
+
+    consumer = AIOKafkaConsumer(
+        source, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest",
+        enable_auto_commit=False, isolation_level="read_committed", session_timeout_ms=6000,
+    )  # fmt: skip
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
+    await producer.start()  # ends what an earlier life has left open
+    await consumer.start()
+
+    async def rewind() -> None:
+        for place in consumer.assignment():
+            consumer.seek(place, await consumer.committed(place) or 0)
+
+    count = 0
+    while not is_ended():
+        batches = await consumer.getmany(timeout_ms=100, max_records=BATCH)
+        messages = [one for batch in batches.values() for one in batch]
+        if not messages:
+            continue
+        count += 1
+        try:
+            await producer.begin_transaction()
+            for one in messages:
+                await producer.send(target, one.value)
+            offsets = {place: batch[-1].offset + 1 for place, batch in batches.items()}
+            await producer.send_offsets_to_transaction(offsets, group)
+            if count % CHOSEN:
+                await producer.commit_transaction()
+                continue
+        except ProducerFenced:
+            raise
+        except KafkaError as error:
+            print(f"{name}: {error!r}", file=sys.stderr)
+        await producer.abort_transaction()
+        await rewind()
+    await consumer.stop()
+    await producer.stop()
+
+
+def main() -> None:
+    client, *arguments = sys.argv[1:]
+    threading.Thread(target=lambda: (sys.stdin.read(), ENDED.set()), daemon=True).start()
+    if client == "librdkafka":
+        librdkafka(*arguments)
+    else:
+        asyncio.run(aiokafka(*arguments))
+
+
+if __name__ == "__main__":
+    main()
