@@ -28,6 +28,7 @@ COMMANDS = {
 GROUPS = {
     "topics": "topics",
     "groups": "groups",
+    "transactions": "transactions",
     "configs": "configs",
     "why": "why.command",
     "zookeeper": "zookeeper",
@@ -35,7 +36,7 @@ GROUPS = {
 PASSED_THROUGH = {"broker": "serve", "dump": "dump.command"}
 """Commands that parse their own arguments: a broker to start fast, dump for Kafka's one-dash flags."""
 ORDER = (
-    *("up", "status", "health", "down", "topics", "produce", "consume", "groups", "configs"),
+    *("up", "status", "health", "down", "topics", "produce", "consume", "groups", "transactions", "configs"),
     *("reassign", "elect-leaders", "why", "lost", "dump", "zookeeper", "broker", "demo", "simulate", "docs"),
 )
 """All names, in the order of the help."""

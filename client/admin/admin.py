@@ -94,6 +94,10 @@ class Admin:
         **options: Any,
     ) -> None:
         self._clock = clock or SystemClock()
+        options = {
+            "allow_auto_create_topics": False,
+            **options,
+        }  # who asks about a topic does not want it made
         self.config = configure(ClientConfig, bootstrap_servers, options)
         self._cluster = Cluster(self.config, random)
 

@@ -16,6 +16,7 @@ from strandline.client import (
 from strandline.client.consumer import missing_topics
 from strandline.client.consumer.missing_topics import MISSING_SECONDS, MissingTopics
 from strandline.client.network import cluster
+from strandline.protocol.apis import Api
 from tests.client.broker_harness import Double, Partition
 from tests.client.test_producer import values
 
@@ -96,5 +97,16 @@ def test_a_partition_that_metadata_lacks_is_looked_for_before_a_record_is_refuse
                 assert (await right).offset == 1, "it is not held up by those before it"
                 assert asyncio.get_running_loop().time() - begun < 3, "all were looked for at once"
             assert values(logs[1]) == [b"1", b"3"]
+
+    run(story())
+
+
+def test_an_administrator_who_asks_about_a_topic_does_not_have_it_created(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            with pytest.raises(UnknownTopicOrPartition):
+                await admin.list_offsets({T1: -1})
+            asked = [one for api, one in double.brokers[1].requests if api == Api.METADATA]
+            assert not any(one.allow_auto_topic_creation for one in asked)
 
     run(story())
