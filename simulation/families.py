@@ -29,6 +29,14 @@ DARK = ("unclean.recovery.timeout.ms=600000", "strict.min.isr=true")
 UNFLUSHED = ("log.flush.offset.checkpoint.interval.ms=600000",)
 """A checkpoint each second would flush all that the last member of an ISR has: it could lose nothing."""
 TWO_DIRS = ("log.dirs=/data,/more", "strandline.log.dir.room.reserve.bytes=0")
+COPIERS = ("kill_copier", "kill_copier", "replace_copier", "replace_copier")
+"""They die, or stand still and go on as zombies, in the middle of their transactions."""
+NO_LOSS = (
+    *FIRST_KINDS, "pause", "behead", "exile", "vanish", "reset", "refuse", "slow_disk", "clock",
+    "lose_zookeeper", "late_writes", "early_expiry", "late_expiry", "stale_reads", "interrupt_plan", "stop",
+    "elect", "move", "scarce",
+)  # fmt: skip
+"""Without a loss of power: every copy that is seen stays."""
 TOPICS = ("make_topic", "make_topic", "grow_topic", "delete_topic", "elect", "elect_uncleanly", "move")
 POWER = ("power_loss", "torn_tail", "torn_tail", "torn_tail", "behead", "crash", "stop")
 
@@ -46,6 +54,7 @@ class Family:
     always: tuple[str, ...] = ()  # drawn by every seed, several times as likely
     interleaves: float = 0.2  # the share of its worlds in which threads pause at each call to a file
     groups: float = 0.3  # the share with a group of readers
+    copies: bool = False  # whether there are copiers, each number once
     faults: int = 12  # in a run
     patience_ms: tuple[int, ...] = (2_000, 30_000)  # the producer's request timeout: one is drawn
     is_ordered: bool = True  # whether its disks journal changes in order
@@ -62,6 +71,7 @@ FAMILIES = {
         Family("dark", KINDS, DARK, UNFLUSHED, swarms=True, always=("blackout", *("last_power_loss",) * 2)),
         Family("moving", KINDS, swarms=True, always=("move",) * 4),
         Family("topics", KINDS, swarms=True, always=TOPICS),
+        Family("transactions", (*NO_LOSS, *COPIERS), swarms=True, always=COPIERS, groups=0.0, copies=True),
         Family("groups", (*KINDS, "churn"), swarms=True, always=("churn", "churn", "stop"), groups=1.0),
         Family(
             "parted", (*KINDS, "part"), swarms=True, always=("part",) * 12, faults=6, patience_ms=(2_000,)

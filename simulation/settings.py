@@ -17,6 +17,9 @@ SETTINGS = (
     "num.partitions=2",
     "offsets.topic.num.partitions=2",
     "offsets.topic.replication.factor=3",
+    "transaction.state.log.num.partitions=2",
+    "transaction.state.log.replication.factor=3",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms=500",
     "group.initial.rebalance.delay.ms=0",
     "replica.lag.time.max.ms=1500",
     f"zookeeper.session.timeout.ms={int(SESSION_S * 1000)}",
@@ -55,7 +58,11 @@ def drawn(family: Family, random: Random) -> WorldSettings:
     topic = {"min.insync.replicas": "2"}
     if random.random() < SMALL:
         size = random.choice(SEGMENT_BYTES)
-        broker += [f"log.segment.bytes={size}", "offsets.topic.segment.bytes=1024"]
+        broker += [
+            f"log.segment.bytes={size}",
+            "offsets.topic.segment.bytes=1024",
+            "transaction.state.log.segment.bytes=1024",
+        ]
         broker.append("log.index.interval.bytes=100")
         if random.random() < 0.5:
             topic["retention.bytes"] = str(KEPT_SEGMENTS * size)

@@ -22,6 +22,7 @@ from .checks.ledger import Ledger
 from .checks.liveness import Liveness
 from .checks.standing import StandingChecks
 from .checks.waits import WaitWatch
+from .clients.copiers import Copiers
 from .clients.errands import Errands
 from .clients.moving import Mover
 from .clients.readers import Readers
@@ -95,6 +96,7 @@ class World:
         self.errands = Errands(self.cluster, self.ledger)
         has_readers = seed % 10 < 10 * family.groups
         self.readers = Readers(self.cluster, self.ledger, self.checks) if has_readers else None
+        self.copiers = Copiers(self.cluster, self.ledger, self.checks) if family.copies else None
         self.faults = Faults(
             family,
             self.cluster,
@@ -104,6 +106,7 @@ class World:
             self.mover,
             self.errands,
             self.readers,
+            self.copiers,
         )
         self.waits = WaitWatch(self.cluster)
         self.deeds = Deeds()
@@ -117,6 +120,8 @@ class World:
         self.liveness.begin()
         if self.readers is not None:
             self.readers.begin()
+        if self.copiers is not None:
+            self.copiers.begin()
         await self.faults.chaos()
         await self.faults.end()
         await self.errands.finish()
@@ -125,6 +130,8 @@ class World:
         await self.workload.finish()
         if self.readers is not None:
             await self.readers.finish()
+        if self.copiers is not None:
+            await self.copiers.finish()
         await self.judging.judge()
 
     def run(self) -> Outcome:

@@ -17,7 +17,7 @@ from ...base.types import TopicPartition
 from ...broker.node import Node
 from ...broker.replicas.partition import Partition
 from ...broker.replicas.shared import Role
-from ...broker.topic_names import OFFSETS_TOPIC
+from ...broker.topic_names import INTERNAL_TOPICS
 from ...zookeeper.documents import TopicDocument
 from ..cluster import SimCluster
 from ..trace import Violation
@@ -356,7 +356,7 @@ class Checks:
 
     def spares(self, id: int, lossy: tuple[int, int] | None) -> bool:
         """Whether b`id` may lose data: all ISRs have another member, and the broker that lost data last."""
-        partitions = [tp for tp in self.states.latest if tp.topic == OFFSETS_TOPIC]
+        partitions = [tp for tp in self.states.latest if tp.topic in INTERNAL_TOPICS]
         states = [self.states.latest.get(tp) for tp in [*self.ledger.partitions, *partitions]]
         if any(state is None or not set(state["isr"]) - {id} for state in states):
             return False

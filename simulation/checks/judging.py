@@ -6,19 +6,23 @@ Left to others: what must hold at any time (`invariants.py`), the history of the
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from ...base.types import TopicPartition
 from ...broker.replicas.partition import Partition
-from ...broker.topic_names import OFFSETS_TOPIC
-from ...protocol.records import iterate
+from ...broker.topic_names import INTERNAL_TOPICS
 from ...replication.isr import Settled
 from ..cluster import BROKERS, SimCluster
 from ..trace import Violation
 from .committed import epochs_match
+from .copies import COPIES
 from .history import judge
 from .invariants import Checks
 from .ledger import Ledger
-from .reading import numbers, whole
+from .reading import contents, newest, numbers, whole
+
+T = TypeVar("T")
 
 SETTLE_S = 20.0
 
@@ -75,10 +79,12 @@ class Judging:
             raise Violation(f"liveness: a send failed for good: {ledger.refused[0]}")
         held: dict[TopicPartition, dict[int, int]] = {}
         for tp in sorted(checks.states.latest):
-            if tp.topic != OFFSETS_TOPIC:
-                held[tp] = self._alike(tp)
-            else:
+            if tp.topic in INTERNAL_TOPICS:
                 self._compacted_alike(tp)
+            elif tp.topic == COPIES:
+                self._alike(tp, contents)
+            else:
+                held[tp] = self._alike(tp, numbers)
         for tp in ledger.partitions:
             let_go = {at: n for at, n in checks.committed[tp].numbers.items() if at not in held[tp]}
             ledger.history.read_whole(tp, sorted({**let_go, **held[tp]}.items()))
@@ -100,10 +106,10 @@ class Judging:
         found = {id: node.broker.replicas.find(tp) for id, node in sorted(self.cluster.nodes.items())}
         return {id: partition for id, partition in found.items() if partition is not None}
 
-    def _alike(self, tp: TopicPartition) -> dict[int, int]:
+    def _alike(self, tp: TopicPartition, content: Callable[[bytes], dict[int, T]]) -> dict[int, T]:
         """All replicas hold the same records, except that their logs may start at different offsets."""
         replicas = self._replicas(tp)
-        held = {id: numbers(whole(partition.log)) for id, partition in replicas.items()}
+        held = {id: content(whole(partition.log)) for id, partition in replicas.items()}
         starts = {id: partition.log.start_offset for id, partition in replicas.items()}
         first = max(starts.values())
         common = {id: {at: n for at, n in held[id].items() if at >= first} for id in held}
@@ -115,17 +121,10 @@ class Judging:
 
     def _compacted_alike(self, tp: TopicPartition) -> None:
         """Each replica compacts by itself, so only the last record of each key must be equal."""
-        last: dict[int, dict[bytes | None, tuple[int, bytes | None]]] = {}
-        for id, partition in self._replicas(tp).items():
-            last[id] = {}
-            for record in iterate(whole(partition.log)):
-                key = None if record.key is None else bytes(record.key)
-                last[id][key] = record.offset, None if record.value is None else bytes(record.value)
-        for id, keys in last.items():
-            kept = {key: found for key, found in keys.items() if found[1] is not None}
-            first = {key: found for key, found in last[min(last)].items() if found[1] is not None}
-            if kept != first:
-                raise Violation(f"I5: the last records of {tp} differ between b{min(last)} and b{id}")
+        kept = {id: newest(whole(partition.log)) for id, partition in self._replicas(tp).items()}
+        for id in kept:
+            if kept[id] != kept[min(kept)]:
+                raise Violation(f"I5: the last records of {tp} differ between b{min(kept)} and b{id}")
 
     async def _settle(self) -> None:
         """Wait until followers have the last records and the last high watermark."""

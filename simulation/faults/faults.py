@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from ..checks.invariants import Checks
 from ..checks.ledger import Ledger
 from ..checks.liveness import Liveness
+from ..clients.copiers import Copiers
 from ..clients.errands import Errands
 from ..clients.moving import Mover
 from ..clients.readers import Readers
@@ -44,13 +45,14 @@ class Faults:
         mover: Mover,
         errands: Errands,
         readers: Readers | None,
+        copiers: Copiers | None,
     ) -> None:
         self.cluster, self.random, self.liveness = cluster, cluster.random, liveness
         self.processes = ProcessFaults(cluster, ledger, checks)
         self.disks = DiskFaults(cluster, ledger, checks, self.end)
         self.links = LinkFaults(cluster, ledger, checks)
         self.zookeeper = ZooKeeperFaults(cluster, ledger, checks)
-        self.requests = Requests(mover, errands, readers)
+        self.requests = Requests(mover, errands, readers, copiers)
         self.kinds: Sequence[str] = family.kinds
         if family.swarms:
             kinds = sorted(set(family.kinds))

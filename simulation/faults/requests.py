@@ -5,6 +5,7 @@ Left to others: the requests themselves, and what becomes of them (`clients/`).
 
 from __future__ import annotations
 
+from ..clients.copiers import Copiers
 from ..clients.errands import Errands
 from ..clients.moving import Mover
 from ..clients.readers import Readers
@@ -13,8 +14,10 @@ from ..clients.readers import Readers
 class Requests:
     """Each kind is a method, as with faults."""
 
-    def __init__(self, mover: Mover, errands: Errands, readers: Readers | None) -> None:
-        self.mover, self.errands, self.readers = mover, errands, readers
+    def __init__(
+        self, mover: Mover, errands: Errands, readers: Readers | None, copiers: Copiers | None
+    ) -> None:
+        self.mover, self.errands, self.readers, self.copiers = mover, errands, readers, copiers
 
     async def move(self) -> None:
         """An administrator moves a partition to other brokers, or cancels a move."""
@@ -39,6 +42,16 @@ class Requests:
     async def elect_uncleanly(self) -> None:
         """An administrator asks for unclean elections, in topics other than the one that is judged."""
         self.errands.elect_uncleanly()
+
+    async def kill_copier(self) -> None:
+        """A process with a transaction is killed; another one takes its place."""
+        if self.copiers is not None:
+            self.copiers.kill()
+
+    async def replace_copier(self) -> None:
+        """A process with a transaction stands still for a while; another one takes its place at once."""
+        if self.copiers is not None:
+            self.copiers.replace()
 
     async def churn(self) -> None:
         """A member leaves the group, and another joins it."""

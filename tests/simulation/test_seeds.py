@@ -12,7 +12,7 @@ from strandline.simulation.world import Outcome, World, run_seed
 
 EVERY_RUN = {
     "plain": 24, "failover": 10, "flushed": 10, "disks": 12, "dark": 10, "moving": 8, "topics": 10,
-    "groups": 8, "threads": 10, "unordered": 12, "parted": 6,
+    "groups": 8, "transactions": 8, "threads": 10, "unordered": 12, "parted": 6,
 }  # fmt: skip
 LONG_RUN = dict.fromkeys(EVERY_RUN, 100)
 PROCESSES = 2
