@@ -10,6 +10,7 @@ from strandline.base.types import TopicPartition
 from strandline.broker.groups.offset_loading import LoadedOffsets
 from strandline.broker.groups.offsets import CommittedOffsets, GroupOffset
 from strandline.broker.groups.transactional_commits import Producer
+from strandline.broker.metadata.cache import Picture
 from strandline.broker.replicas.verification_guards import Guard
 from strandline.protocol.batches import headers, read_header
 from strandline.protocol.errors import ErrorCode
@@ -359,6 +360,22 @@ async def test_what_is_deleted_while_the_log_is_read_is_no_longer_pending(stage:
     while successor.groups.is_loading:
         await asyncio.sleep(0)
     assert unsettled(successor) == {U0}
+    await successor.groups.stop()
+
+
+@plays
+async def test_what_was_deleted_before_the_log_was_read_is_no_longer_pending(stage: Stage) -> None:
+    pend(stage, T0)
+    stage.commit()
+    successor = Stage(stage.config, stage.log, stage.clock)
+    successor.picture = Picture(is_whole=True)
+    await successor.lead()
+    assert not unsettled(successor)
+    successor.end_transaction(ANN, committed=True)
+    successor.commit()
+    await turns()
+    successor.commit()
+    assert kept(successor) == await as_a_successor_has_it(successor) == {}
     await successor.groups.stop()
 
 
