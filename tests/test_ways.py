@@ -128,5 +128,5 @@ def test_a_way_goes_forward_through_the_code(way: str) -> None:
     assert not (wrong := follows(stops)), wrong
 
 
-def test_all_four_ways_are_told() -> None:
-    assert len(ways()) == 4
+def test_all_five_ways_are_told() -> None:
+    assert len(ways()) == 5
