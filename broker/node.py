@@ -299,7 +299,7 @@ class Node:
         topic = InternalTopic(offsets_topic(config), cache.current, forwarder.submit)
         append = partial(append_local, parts.replicas.get)
         groups = GroupCoordinator(
-            config, append, self._clock, self._random, topic, verification.ask, self.fail
+            config, append, self._clock, self._random, topic, verification.ask, cache.current, self.fail
         )
         parts.shared.on_leading.subscribe(groups.on_leading)
         parts.shared.on_resigned.subscribe(groups.on_resigned)

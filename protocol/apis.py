@@ -15,6 +15,7 @@ from .messages import (
     api_versions,
     cluster,
     config_changes,
+    consumer_groups,
     control,
     elections,
     fetch,
@@ -79,6 +80,8 @@ class Api(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     GET_REPLICA_LOG_INFO = 93
     INSPECT = 20_000  # our own, far from Kafka's keys; never advertised
 
@@ -214,6 +217,16 @@ _TABLE = (
     ),
     _public(
         Api.LIST_TRANSACTIONS, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse
+    ),
+    _public(
+        Api.CONSUMER_GROUP_HEARTBEAT,
+        consumer_groups.ConsumerGroupHeartbeatRequest,
+        consumer_groups.ConsumerGroupHeartbeatResponse,
+    ),
+    _public(
+        Api.CONSUMER_GROUP_DESCRIBE,
+        consumer_groups.ConsumerGroupDescribeRequest,
+        consumer_groups.ConsumerGroupDescribeResponse,
     ),
     _between_brokers(
         Api.GET_REPLICA_LOG_INFO, elections.GetReplicaLogInfoRequest, elections.GetReplicaLogInfoResponse

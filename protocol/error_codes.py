@@ -134,6 +134,14 @@ class ErrorCode(IntEnum):
     TELEMETRY_TOO_LARGE = 118
     INVALID_REGISTRATION = 119
     TRANSACTION_ABORTABLE = 120
+    INVALID_RECORD_STATE = 121
+    SHARE_SESSION_NOT_FOUND = 122
+    INVALID_SHARE_SESSION_EPOCH = 123
+    FENCED_STATE_EPOCH = 124
+    INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
+    INVALID_REGULAR_EXPRESSION = 128
 
     @property
     def retriable(self) -> bool:
@@ -306,6 +314,14 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.TELEMETRY_TOO_LARGE: "the telemetry is larger than the broker accepts",
     ErrorCode.INVALID_REGISTRATION: "the registration is invalid",
     ErrorCode.TRANSACTION_ABORTABLE: "the transaction cannot go on, but the producer can abort it",
+    ErrorCode.INVALID_RECORD_STATE: "the record is in another state than the share group acknowledges",
+    ErrorCode.SHARE_SESSION_NOT_FOUND: "the share session is not found",
+    ErrorCode.INVALID_SHARE_SESSION_EPOCH: "the share session has another epoch",
+    ErrorCode.FENCED_STATE_EPOCH: "the share coordinator has a newer state epoch",
+    ErrorCode.INVALID_VOTER_KEY: "the key of the voter does not match",
+    ErrorCode.DUPLICATE_VOTER: "the voter is one already",
+    ErrorCode.VOTER_NOT_FOUND: "there is no such voter",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "the regular expression is not valid",
 }
 
 

@@ -274,8 +274,35 @@ def contradictions(config: BrokerConfig) -> Iterator[str]:
             f"group.min.session.timeout.ms = {groups.session_timeout_ms_min}: must not be more than "
             f"group.max.session.timeout.ms = {groups.session_timeout_ms_max}"
         )
+    yield from _wrong_consumer_groups(groups)
     if not config.zookeeper.hosts.strip():
         yield "zookeeper.connect is empty: give host:port"
+
+
+def _wrong_consumer_groups(groups: GroupsConfig) -> Iterator[str]:
+    if groups.consumer_heartbeat_interval_ms >= groups.consumer_session_timeout_ms:
+        yield (
+            f"group.consumer.heartbeat.interval.ms = {groups.consumer_heartbeat_interval_ms}: must be less "
+            f"than group.consumer.session.timeout.ms = {groups.consumer_session_timeout_ms}"
+        )
+    names = groups.consumer_assignor_names
+    if not names or len(set(names)) < len(names) or not set(names) <= {"uniform", "range"}:
+        yield (
+            f"group.consumer.assignors = {groups.consumer_assignors!r}: expected uniform, range or both, the "
+            "default first"
+        )
+    policies = ("bidirectional", "upgrade", "downgrade", "disabled")
+    if groups.consumer_migration_policy not in policies:
+        yield (
+            f"group.consumer.migration.policy = {groups.consumer_migration_policy!r}: expected one of "
+            f"{', '.join(policies)}"
+        )
+    protocols = {each.strip().lower() for each in groups.rebalance_protocols.split(",")}
+    if not {"classic"} <= protocols <= {"classic", "consumer"}:
+        yield (
+            f"group.coordinator.rebalance.protocols = {groups.rebalance_protocols!r}: expected "
+            "classic,consumer or classic"
+        )
 
 
 def _wrong_listeners(config: BrokerConfig, names: list[str]) -> Iterator[str]:

@@ -157,6 +157,53 @@ class GroupsConfig(BaseModel, frozen=True, extra="forbid"):
     size_max: int = option(
         INT32_MAX, ge=1, kafka="group.max.size", help="Largest number of members in a group."
     )
+    rebalance_protocols: str = option(
+        "classic,consumer",
+        kafka="group.coordinator.rebalance.protocols",
+        help="`classic,consumer`, or `classic` to refuse groups whose assignments the broker computes.",
+    )
+    consumer_session_timeout_ms: int = option(
+        45_000,
+        ge=1,
+        kafka="group.consumer.session.timeout.ms",
+        help="When a member of a consumer group that is not heard any more is removed.",
+    )
+    consumer_heartbeat_interval_ms: int = option(
+        5_000,
+        ge=1,
+        kafka="group.consumer.heartbeat.interval.ms",
+        help="How often members of consumer groups are asked to send a heartbeat.",
+    )
+    consumer_size_max: int = option(
+        INT32_MAX,
+        ge=1,
+        kafka="group.consumer.max.size",
+        help="Largest number of members in a consumer group.",
+    )
+    consumer_assignors: str = option(
+        "uniform,range",
+        kafka="group.consumer.assignors",
+        help="Assignors that members may ask for, of `uniform` and `range`; the first is the default.",
+    )
+    consumer_migration_policy: str = option(
+        "bidirectional",
+        kafka="group.consumer.migration.policy",
+        help=(
+            "Whether a group with members changes its protocol when a member joins with the new one "
+            "(`upgrade`), when the last such member leaves (`downgrade`), `bidirectional`, or `disabled`."
+        ),
+    )
+
+    @property
+    def consumer_assignor_names(self) -> tuple[str, ...]:
+        """The assignors by their short names; Kafka 3.9 has classes there."""
+        given = (each.strip().rpartition(".")[2] for each in self.consumer_assignors.split(","))
+        return tuple(each.removesuffix("Assignor").lower() for each in given if each)
+
+    @property
+    def has_consumer_protocol(self) -> bool:
+        """Whether groups by the new protocol are served."""
+        return "consumer" in (each.strip().lower() for each in self.rebalance_protocols.split(","))
 
 
 class TransactionsConfig(BaseModel, frozen=True, extra="forbid"):

@@ -28,15 +28,20 @@ from ...protocol.records import BatchBuilder
 from ..config.sections import GroupsConfig
 from ..coordinator_partitions import partition_of
 from ..internal_topics.topic import InternalTopic
+from ..metadata.cache import Picture
 from ..replicas.verification_guards import Guard
 from ..topic_names import OFFSETS_TOPIC
+from .consumer.group import ConsumerGroup
+from .consumer.performing import ConsumerGroups, Surroundings
+from .consumer.state import Beat, BeatReply
+from .consumer.surroundings import limits_of, topics_of
 from .counts import GroupCounts, group_metrics
 from .forgetting import Forgetting, Stored, Written
 from .group import Group, GroupLimits
 from .offset_loading import offset_records, snapshot
 from .offset_records import group_key, group_value
 from .offsets import GroupOffset
-from .shards import HeldGroup, OffsetsPartition, Shard, ShardStore
+from .shards import AnyGroup, HeldGroup, OffsetsPartition, Shard, ShardStore
 from .state import (
     AnswerJoin,
     AnswerSync,
@@ -93,6 +98,7 @@ class GroupCoordinator:
         random: Bits,
         topic: InternalTopic,
         ask: Ask,
+        picture: Callable[[], Picture],
         on_failure: FailureHook | None = None,
     ) -> None:
         self.config = config
@@ -105,13 +111,37 @@ class GroupCoordinator:
         self._tasks = Tasks("groups", on_failure)
         self.counts = GroupCounts()
         self._shards = ShardStore(
-            self._new_group, self._perform, self._served, topic.is_gone, self._clock, self._tasks
+            self._new_group,
+            self._new_consumer_group,
+            self._perform,
+            self._served,
+            topic.is_gone,
+            self._clock,
+            self._tasks,
         )
         self.forgetting = Forgetting(
             config, clock, self._shards, self.counts, self._tasks, self._write, self._end
         )
         self._transactional = TransactionalCommits(
             self._shards, self.counts, ask, self._append_batch, self.forgetting.settled
+        )
+        self._consumer_limits = limits_of(config)
+        self._consumers = ConsumerGroups(
+            self._consumer_limits,
+            config.size_max,
+            Surroundings(
+                shards=self._shards,
+                append=self._write,
+                topics=lambda: topics_of(picture()),
+                new_classic_group=self._new_group,
+                check_group_count=self._check_group_count,
+                new_member_id=self._new_member_id,
+                perform=self._perform,
+                forget_timer=lambda group: self._timer.forget(group),
+                now=self._now,
+                wall_ms=clock.wall_ms,
+                counts=self.counts,
+            ),
         )
         self._timer = GroupTimer(
             self._group_due, self.forgetting.begin_expiry, config.offsets_retention_check_interval_ms / 1000
@@ -162,11 +192,18 @@ class GroupCoordinator:
             if not low <= asked.session_timeout_ms <= high:
                 return reply(Joined(ErrorCode.INVALID_SESSION_TIMEOUT, asked.member_id))
             held = shard.groups.get(group_id)
+            if held is not None and isinstance(held.group, ConsumerGroup):
+                if held.group.is_dead:
+                    raise CoordinatorNotAvailable(f"group {group_id} is being deleted")
+                if not held.group.is_empty:
+                    return self._consumers.join(held, held.group, asked, reply)
+                self._make_classic(held)
             if held is None and asked.member_id:
                 return reply(Joined(ErrorCode.UNKNOWN_MEMBER_ID, asked.member_id))
             held = held or self._create(shard, group_id)
         except ApiError as error:
             return reply(Joined(error.code, asked.member_id))
+        assert isinstance(held.group, Group), "a classic member joins a classic group"
         return self._perform(held, held.group.join(asked, reply, self._now()))
 
     def sync(self, group_id: str, asked: SyncAsked, reply: SyncReply) -> None:
@@ -179,6 +216,8 @@ class GroupCoordinator:
             return reply(Synced(ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code))
         if held is None:
             return reply(Synced(ErrorCode.UNKNOWN_MEMBER_ID))
+        if isinstance(held.group, ConsumerGroup):
+            return self._consumers.sync(held, held.group, asked, reply)
         return self._perform(held, held.group.sync(asked, reply, self._now()))
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
@@ -190,6 +229,8 @@ class GroupCoordinator:
             return ErrorCode.NONE if loading else error.code
         if held is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
+        if isinstance(held.group, ConsumerGroup):
+            return self._consumers.classic_heartbeat(held, held.group, member_id, instance_id, generation)
         answer = held.group.heartbeat(member_id, instance_id, generation, self._now())
         self._timer.arm(held.group)
         return answer
@@ -199,12 +240,18 @@ class GroupCoordinator:
         held = self._shard(group_id).groups.get(group_id)
         if held is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
+        if isinstance(held.group, ConsumerGroup):
+            return self._consumers.classic_leave(held, held.group, members)
         answers = []
         for member_id, instance_id in members:
             answer, effects = held.group.leave(member_id, instance_id, self._now())
             self._perform(held, effects)
             answers.append(answer)
         return answers
+
+    def consumer_heartbeat(self, group_id: str, beat: Beat, reply: BeatReply) -> None:
+        """A member of a group by the new protocol joins, is alive, or leaves. Raises ApiError."""
+        self._consumers.heartbeat(self._shard(group_id), group_id, beat, reply)
 
     # Offsets ---------------------------------------------------------------------------------------------
 
@@ -299,9 +346,9 @@ class GroupCoordinator:
         """Whether a partition is still loading: a list of all groups would be incomplete."""
         return self._shards.is_loading
 
-    def all_groups(self) -> list[Group]:
+    def all_groups(self) -> list[AnyGroup]:
         """Every group here, by name, except those that are being deleted."""
-        return [group for group in self._shards.all_groups() if group.state is not GroupState.DEAD]
+        return [group for group in self._shards.all_groups() if not group.is_dead]
 
     def delete(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
         """Delete a group without members, and its offsets; `done` when that is committed."""
@@ -352,18 +399,20 @@ class GroupCoordinator:
         self._timer.arm(held.group)
 
     def _persist(self, held: HeldGroup, effect: Persist) -> None:
-        value = group_value(snapshot(held.group, effect.assignments, self._clock.wall_ms()))
+        group = held.group
+        assert isinstance(group, Group), "only classic groups have such effects"
+        value = group_value(snapshot(group, effect.assignments, self._clock.wall_ms()))
 
         def written(code: ErrorCode, base_offset: int) -> None:
             if code is not ErrorCode.NONE:
-                logger.warning("group_save_failed", group=held.group.name, error=code.name)
-            before = held.group.state
-            effects = held.group.persisted(effect.token, code, self._now())
-            if (before, held.group.state) == (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+                logger.warning("group_save_failed", group=group.name, error=code.name)
+            before = group.state
+            effects = group.persisted(effect.token, code, self._now())
+            if (before, group.state) == (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
                 self.counts.rebalances_completed += 1
             self._perform(held, effects)
 
-        self._write(held.shard, [(group_key(held.group.name), value)], written)
+        self._write(held.shard, [(group_key(group.name), value)], written)
 
     def _write(self, shard: Shard, records: Stored, written: Written) -> None:
         """Append these records as one batch, as `_append_batch` does."""
@@ -384,9 +433,13 @@ class GroupCoordinator:
         except ApiError as error:
             written(error.code, -1)
 
-    def _group_due(self, group: Group, now: float) -> None:
+    def _group_due(self, group: AnyGroup, now: float) -> None:
         held = self._shards.held(group)
-        if held is not None:
+        if held is None:
+            return
+        if isinstance(group, ConsumerGroup):
+            self._consumers.due(held, group, now)
+        else:
             self._perform(held, group.tick(now))
 
     def _served(self, shard: Shard, seconds: float) -> None:
@@ -407,13 +460,26 @@ class GroupCoordinator:
         return self._shards.serving_shard(partition_of(group_id, self.partition_count()))
 
     def _create(self, shard: Shard, group_id: str) -> HeldGroup:
+        self._check_group_count(group_id)
+        return self._shards.add(shard, self._new_group(group_id))
+
+    def _check_group_count(self, group_id: str) -> None:
         if self._shards.group_count >= GROUPS_MAX:
             logger.warning("group_limit_reached", group=group_id, groups=GROUPS_MAX)
             raise CoordinatorNotAvailable(f"this broker already coordinates {GROUPS_MAX} groups, its limit")
-        return self._shards.add(shard, self._new_group(group_id))
+
+    def _make_classic(self, held: HeldGroup) -> None:
+        """A classic member joins a consumer group that has become empty."""
+        before = held.group
+        self._end(held, ErrorCode.NOT_COORDINATOR)
+        self._shards.replace(held, self._new_group(before.name))
+        self.forgetting.owe_own(held.shard, before)
 
     def _new_group(self, group_id: str) -> Group:
         return Group(group_id, self._limits, self._new_member_id, self._now())
+
+    def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._consumer_limits, self._now())
 
     def _new_member_id(self, prefix: str) -> str:
         return f"{prefix}-{UUID(int=self._random.getrandbits(128), version=4)}"

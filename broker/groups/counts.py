@@ -5,11 +5,11 @@ Kafka has a rate, this has a count: read it twice to get the rate.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ...base.values import dataclass
-from .group import Group
-from .state import GroupState
+from .shards import AnyGroup
+from .state import GroupState, GroupType
 
 GAUGES = {
     GroupState.PREPARING_REBALANCE: "NumGroupsPreparingRebalance",
@@ -28,19 +28,22 @@ class GroupCounts:
     offsets_expired: int = 0
     offsets_deleted: int = 0
     rebalances_completed: int = 0
+    consumer_rebalances: int = 0
     load_ms_max: int = 0
 
 
-def group_metrics(groups: Iterable[Group], offsets: int, counts: GroupCounts) -> dict[str, int]:
+def group_metrics(groups: Sequence[AnyGroup], offsets: int, counts: GroupCounts) -> dict[str, int]:
     """All metrics by name. `offsets`: how many offsets all groups here have committed."""
-    states = Counter(group.state for group in groups)
+    states = Counter(group.state for group in groups if group.type is GroupType.CLASSIC)
     return {
-        "NumGroups": states.total(),
+        "NumGroups": len(groups),
         "NumOffsets": offsets,
         **{name: states[state] for state, name in GAUGES.items()},
         "offset-commit-count": counts.offsets_committed,
         "offset-expiration-count": counts.offsets_expired,
         "offset-deletion-count": counts.offsets_deleted,
         "group-completed-rebalance-count": counts.rebalances_completed,
+        "consumer-group-count": len(groups) - states.total(),
+        "consumer-group-rebalance-count": counts.consumer_rebalances,
         "partition-load-time-max": counts.load_ms_max,
     }

@@ -21,10 +21,12 @@ from ...client.consumer.group_protocol import topics_of
 from ...protocol.errors import ErrorCode
 from ...protocol.primitives import Malformed
 from ..config.sections import GroupsConfig
+from .consumer.group import ConsumerGroup
+from .consumer.records import OF_GROUPS, fact_key
+from .consumer.state import Subject
 from .counts import GroupCounts
-from .group import Group
 from .offset_records import group_key, offset_key
-from .shards import HeldGroup, Shard, ShardStore
+from .shards import AnyGroup, HeldGroup, Shard, ShardStore
 from .state import GroupState
 
 logger = structlog.get_logger(__name__)
@@ -37,7 +39,7 @@ CONSUMERS = "consumer"  # the protocol type whose subscriptions we can read
 
 Stored = Sequence[tuple[bytes, bytes | None]]  # keys and values of records
 Written = Callable[[ErrorCode, int], None]  # how it went, and the base offset
-Debt = tuple[str, TopicPartition | None]  # a group's offset for a partition, or (None) the group itself
+Debt = tuple[str, TopicPartition | Subject | None]  # a group's offset for a partition, or its own record
 
 
 class Forgetting:
@@ -77,12 +79,12 @@ class Forgetting:
         acknowledged, the group is gone, since the next coordinator may read it: its tombstones are owed.
         """
         group = held.group
-        if group.state is GroupState.DEAD:
+        if group.is_dead:
             return done(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.state is not GroupState.EMPTY:
+        if not group.is_empty:
             return done(ErrorCode.NON_EMPTY_GROUP)
         partitions = dict.fromkeys([*held.offsets, *sorted(held.offsets.unsettled)])
-        since = group.since
+        since, own = group.since, _own_debts(group) or [(group.name, None)]
         self._end(held, ErrorCode.GROUP_ID_NOT_FOUND)
 
         def written(code: ErrorCode, base_offset: int) -> None:
@@ -93,12 +95,12 @@ class Forgetting:
                     self._counts.offsets_deleted += len(partitions)
                     self._shards.remove(shard, held)
                     if code is not ErrorCode.NONE:
-                        self._owe(shard, [*((group.name, tp) for tp in partitions), (group.name, None)])
+                        self._owe(shard, [*((group.name, tp) for tp in partitions), *own])
             done(code)
 
         records: Stored = [
             *((offset_key(group.name, tp.topic, tp.partition), None) for tp in partitions),
-            (group_key(group.name), None),
+            *((_key_of(debt), None) for debt in own),
         ]
         return self._write(shard, records, written)
 
@@ -111,10 +113,10 @@ class Forgetting:
     ) -> None:
         """Delete the offsets of these partitions, but not of topics that the group's members read."""
         group = held.group
-        if group.state is GroupState.DEAD:
+        if group.is_dead:
             return done(ErrorCode.GROUP_ID_NOT_FOUND, {})
         refused: dict[TopicPartition, ErrorCode] = {}
-        if group.state is not GroupState.EMPTY:
+        if not group.is_empty:
             if group.protocol_type != CONSUMERS:
                 return done(ErrorCode.NON_EMPTY_GROUP, {})
             topics = read_topics(group)
@@ -137,16 +139,20 @@ class Forgetting:
 
         return self._write(shard, [(offset_key(group.name, *tp), None) for tp in void], written)
 
+    def owe_own(self, shard: Shard, group: AnyGroup) -> None:
+        """This group is no more, though another may have taken its name and offsets: its records must go."""
+        shard.owed.update(dict.fromkeys(_own_debts(group)))
+        self.pay()
+
     def remove_if_unused(self, shard: Shard, held: HeldGroup) -> bool:
         """Drop a group that has no members, no offsets, and no member id given out."""
         group = held.group
-        in_use = held.offsets.are_in_use or group.members.promised
-        if group.state is not GroupState.EMPTY or in_use or self._shards.held(group) is not held:
+        in_use = held.offsets.are_in_use or group.awaits_members
+        if not group.is_empty or in_use or self._shards.held(group) is not held:
             return False
         self._end(held, ErrorCode.GROUP_ID_NOT_FOUND)
         self._shards.remove(shard, held)
-        if group.generation:  # else the log never had a record of the group itself
-            shard.owed[group.name, None] = None
+        shard.owed.update(dict.fromkeys(_own_debts(group)))
         return True
 
     # Deleted topics --------------------------------------------------------------------------------------
@@ -225,8 +231,8 @@ class Forgetting:
         group = held.group
         wall_ms = self._clock.wall_ms()
         retention_ms = self._config.offsets_retention_minutes * 60_000
-        if group.state is GroupState.EMPTY:
-            empty_since_ms = wall_ms - int((now - group.since) * 1000) if group.generation else None
+        if group.is_empty:
+            empty_since_ms = wall_ms - int((now - group.since) * 1000) if group.has_record else None
             expired = held.offsets.expired(wall_ms, retention_ms, empty_since_ms)
             if not expired:
                 self.remove_if_unused(shard, held)
@@ -304,30 +310,36 @@ class Forgetting:
 
     def _is_uncertain(self, shard: Shard, debt: Debt) -> bool:
         """An open transaction has a record with the same key: if it is aborted, the older one counts."""
-        name, tp = debt
+        name, what = debt
         held = shard.groups.get(name)
-        return held is not None and tp is not None and held.offsets.is_pending(tp)
+        return held is not None and isinstance(what, TopicPartition) and held.offsets.is_pending(what)
 
     def _is_due(self, shard: Shard, debt: Debt) -> bool:
         """False once there is a newer record with the same key, which the tombstone would delete."""
-        name, tp = debt
+        name, what = debt
         held = shard.groups.get(name)
         if held is None:
             return True
-        return tp is not None and held.offsets.get(tp) is None and tp not in held.offsets.in_flight
+        if isinstance(what, TopicPartition):
+            return held.offsets.get(what) is None and what not in held.offsets.in_flight
+        return isinstance(held.group, ConsumerGroup) == (what is None)
 
 
-def subscribed(group: Group) -> frozenset[str] | None:
+def subscribed(group: AnyGroup) -> frozenset[str] | None:
     """The topics that the members of a stable consumer group read. None: unknown, so none of its offsets may
     expire.
     """
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed
     if group.state is not GroupState.STABLE or group.protocol_type != CONSUMERS:
         return None
     return read_topics(group)
 
 
-def read_topics(group: Group) -> frozenset[str] | None:
+def read_topics(group: AnyGroup) -> frozenset[str] | None:
     """The topics that the members of a consumer group have subscribed to. None: it cannot be told."""
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed
     if group.protocol is None:  # no generation has begun yet
         return None
     try:
@@ -338,6 +350,18 @@ def read_topics(group: Group) -> frozenset[str] | None:
         return None
 
 
+def _own_debts(group: AnyGroup) -> list[Debt]:
+    """The tombstones of a group's own records, of which the log has some."""
+    if isinstance(group, ConsumerGroup):
+        return [(group.name, subject) for subject in OF_GROUPS]
+    return [(group.name, None)] if group.has_record else []
+
+
 def _key_of(debt: Debt) -> bytes:
-    name, tp = debt
-    return group_key(name) if tp is None else offset_key(name, tp.topic, tp.partition)
+    name, what = debt
+    match what:
+        case None:
+            return group_key(name)
+        case Subject():
+            return fact_key(name, what)
+    return offset_key(name, what.topic, what.partition)

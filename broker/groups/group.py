@@ -72,6 +72,28 @@ class Group:
         self._writes = PendingWrites()
         self.wake_at = NEVER  # at or before the first deadline; `tick` makes it exact
 
+    # What it is -------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """No members, and not about to be deleted."""
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_dead(self) -> bool:
+        """It has moved away, or is being deleted."""
+        return self.state is GroupState.DEAD
+
+    @property
+    def awaits_members(self) -> bool:
+        """Newcomers were given an id, and will join with it."""
+        return bool(self.members.promised)
+
+    @property
+    def has_record(self) -> bool:
+        """The log may have a record of it."""
+        return self.generation > 0
+
     # What members ask -------------------------------------------------------------------------------------
 
     def join(self, asked: JoinAsked, reply: JoinReply, now: float) -> Effects:
@@ -216,6 +238,10 @@ class Group:
         if self.state is not GroupState.DEAD:
             self._become(GroupState.DEAD, now)
         return effects
+
+    def begin_rebalance(self, now: float) -> Effects:
+        """Everybody has to join again."""
+        return self._prepare_rebalance(now)
 
     def revive(self, since: float) -> None:
         """Its deletion could not be written, so it is Empty again, as it has been since `since`."""

@@ -17,6 +17,8 @@ from ...protocol.errors import ApiError
 from ...protocol.markers import EndMarker, read_marker
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.records import Record, iterate
+from .consumer.records import FactKey, read_fact
+from .consumer.state import Facts
 from .group import Group
 from .members import Member
 from .offset_records import (
@@ -48,6 +50,7 @@ class LoadedOffsets:
     offsets: dict[str, CommittedOffsets] = field(default_factory=dict)
     writers: dict[int, dict[str, None]] = field(default_factory=dict)
     """Producers with an open transaction, and the groups for which it has offsets."""
+    facts: dict[str, Facts] = field(default_factory=dict)  # of groups by the new protocol
     damaged: int = 0  # records or batches that could not be decoded and were skipped
     after: int = -1  # the offset after the last batch taken in
 
@@ -91,6 +94,8 @@ class LoadedOffsets:
                     self._take_offset(key, record, producer_id)
                 case GroupMetadataKey():
                     self._take_group(key, record)
+                case FactKey():
+                    self._take_fact(key, record)
         except Malformed as error:
             self.damaged += 1
             logger.error("offsets_record_corrupt", offset=record.offset, reason=str(error))
@@ -100,6 +105,15 @@ class LoadedOffsets:
             self.groups[key.group] = read_group(record.value)
         else:
             self.groups.pop(key.group, None)
+
+    def _take_fact(self, key: FactKey, record: Record) -> None:
+        facts = self.facts.setdefault(key.group, {})
+        if record.value is not None:
+            facts[key.subject, key.member_id] = read_fact(key.subject, record.value)
+        else:
+            facts.pop((key.subject, key.member_id), None)
+        if not facts:
+            del self.facts[key.group]
 
     def _take_offset(self, key: OffsetCommitKey, record: Record, producer_id: int | None) -> None:
         partition = TopicPartition(key.topic, key.partition)
@@ -121,8 +135,8 @@ class LoadedOffsets:
             del self.offsets[name]
 
     def names(self) -> Iterator[str]:
-        """Every group that has offsets, pending or not, or a metadata record."""
-        return iter(sorted(self.groups.keys() | self.offsets.keys()))
+        """Every group that has offsets, pending or not, or records of its own."""
+        return iter(sorted(self.groups.keys() | self.offsets.keys() | self.facts.keys()))
 
 
 def committed_of(value: OffsetCommitValue) -> GroupOffset:

@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets`: Kafka's formats for committed offsets and group metadata.
 
-A key's version says what the record is about (0 or 1: an offset, 2: a group). A value starts with the version
-of its own format. A null value deletes. We write what Kafka 3.9 writes (offset values v3, group values v3)
-and read every version up to the flexible v4.
+A key's version says what the record is about (0 or 1: an offset, 2: a group, 3 to 8: a fact of a group, see
+consumer/records.py). A value starts with the version of its own format. A null value deletes. We write what
+Kafka 3.9 writes (offset values v3, group values v3) and read every version up to the flexible v4.
 Left to others: versions in front of keys and values (internal_topics/stored.py), what the newest record of
 each key means (offset_loading.py), batches (protocol/records.py).
 """
@@ -13,6 +13,7 @@ from ...base.values import dataclass
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.schema import Bytes, Int32, Int64, String, message, since, spec_of, struct
 from ..internal_topics.stored import NEVER_FLEXIBLE, STORED, pack, unpack, version_of
+from .consumer.records import FactKey, read_fact_key
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
@@ -74,7 +75,7 @@ class GroupMetadataValue:
     members: list[MemberMetadata]
 
 
-Key: TypeAlias = OffsetCommitKey | GroupMetadataKey
+Key: TypeAlias = OffsetCommitKey | GroupMetadataKey | FactKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def read_key(key: Buffer) -> Key | UnknownKey:
         return unpack(OffsetCommitKey, key)
     if version in spec_of(GroupMetadataKey).versions:
         return unpack(GroupMetadataKey, key)
-    return UnknownKey(version)
+    return read_fact_key(key) or UnknownKey(version)
 
 
 def read_offset(value: Buffer) -> OffsetCommitValue:

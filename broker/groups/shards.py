@@ -9,7 +9,7 @@ Left to others: what the records mean (offset_loading.py), requests to a group (
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import structlog
 
@@ -19,6 +19,8 @@ from ...base.values import dataclass
 from ...protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from ..internal_topics.loading import LedPartition, read_whole
 from ..replicas.verification_guards import Guard
+from .consumer.group import ConsumerGroup
+from .consumer.state import Subject
 from .group import Group
 from .offset_loading import LoadedOffsets, restore
 from .offsets import CommittedOffsets
@@ -27,6 +29,8 @@ from .state import Effects
 logger = structlog.get_logger(__name__)
 
 GROUPS_AT_ONCE = 200  # built from what was read, without an await
+
+AnyGroup: TypeAlias = Group | ConsumerGroup
 
 
 class OffsetsPartition(LedPartition, Protocol):
@@ -48,8 +52,10 @@ class Shard:
     """Producers with an open transaction, and the groups for which it may have offsets."""
     ended: list[tuple[int, bool, int]] = field(default_factory=list)
     """Transactions that ended while the log was read: producer id, whether committed, the marker's offset."""
-    owed: "dict[tuple[str, TopicPartition | None], None]" = field(default_factory=dict)
-    """Tombstones still to be written: of a group's offset for a partition, or (None) of the group itself."""
+    owed: "dict[tuple[str, TopicPartition | Subject | None], None]" = field(default_factory=dict)
+    """Tombstones still to be written: of a group's offset for a partition, of a fact of a consumer group, or
+    (None) of a classic group.
+    """
 
     @property
     def partition(self) -> TopicPartition:
@@ -58,10 +64,10 @@ class Shard:
 
 @dataclass(slots=True, eq=False)
 class HeldGroup:
-    """One group, its offsets, and its shard."""
+    """One group, its offsets, and its shard. A group may change its protocol, and is another object then."""
 
     shard: Shard
-    group: Group
+    group: AnyGroup
     offsets: CommittedOffsets
 
 
@@ -71,6 +77,7 @@ class ShardStore:
     def __init__(
         self,
         new_group: Callable[[str], Group],
+        new_consumer_group: Callable[[str], ConsumerGroup],
         loaded: Callable[[HeldGroup, Effects], None],
         served: Callable[[Shard, float], None],
         is_gone: Callable[[TopicPartition], bool],
@@ -78,13 +85,14 @@ class ShardStore:
         tasks: Tasks,
     ) -> None:
         self._new_group = new_group
+        self._new_consumer_group = new_consumer_group
         self._loaded = loaded
         self._served = served
         self._is_gone = is_gone
         self._clock = clock
         self._tasks = tasks
         self._shards: dict[int, Shard] = {}
-        self._by_group: dict[Group, HeldGroup] = {}
+        self._by_group: dict[AnyGroup, HeldGroup] = {}
 
     def lead(self, partition: OffsetsPartition) -> None:
         """Begin to load. Does nothing if we lead this partition already (same leader, new epoch)."""
@@ -135,13 +143,13 @@ class ShardStore:
     def group_count(self) -> int:
         return len(self._by_group)
 
-    def all_groups(self) -> list[Group]:
+    def all_groups(self) -> list[AnyGroup]:
         return sorted((held.group for held in self._by_group.values()), key=lambda group: group.name)
 
-    def held(self, group: Group) -> HeldGroup | None:
+    def held(self, group: AnyGroup) -> HeldGroup | None:
         return self._by_group.get(group)
 
-    def add(self, shard: Shard, group: Group, offsets: CommittedOffsets | None = None) -> HeldGroup:
+    def add(self, shard: Shard, group: AnyGroup, offsets: CommittedOffsets | None = None) -> HeldGroup:
         assert self.has(shard), "a group lives in a shard of this broker"
         assert group.name not in shard.groups, "a group is here once"
         held = HeldGroup(shard, group, offsets if offsets is not None else CommittedOffsets())
@@ -152,6 +160,13 @@ class ShardStore:
         assert shard.groups[held.group.name] is held, "the group that is removed is the one that is here"
         del shard.groups[held.group.name]
         del self._by_group[held.group]
+
+    def replace(self, held: HeldGroup, group: AnyGroup) -> None:
+        """The group has changed its protocol; its offsets stay."""
+        assert held.shard.groups[group.name] is held, "the group that is replaced is the one that is here"
+        del self._by_group[held.group]
+        held.group = group
+        self._by_group[group] = held
 
     @property
     def offset_count(self) -> int:
@@ -182,16 +197,31 @@ class ShardStore:
         """Create the groups that the log has, in slices. Notes offsets of topics that are gone."""
         loop, wall_ms = asyncio.get_running_loop(), self._clock.wall_ms()
         for number, name in enumerate(loaded.names(), 1):
-            group = self._new_group(name)
+            group, effects = self._rebuilt(name, loaded, loop.time(), wall_ms)
             held = self.add(shard, group, loaded.offsets.get(name))
             for producer_id in held.offsets.producers:
                 shard.writers.setdefault(producer_id, {})[name] = None
             for tp in {*held.offsets, *held.offsets.pending}:
                 if self._is_gone(tp):
                     shard.deleted.setdefault(tp.topic, set()).add(tp.partition)
-            value = loaded.groups.get(name)
-            self._loaded(held, restore(group, value, loop.time(), wall_ms) if value is not None else [])
+            self._loaded(held, effects)
             if number % GROUPS_AT_ONCE == 0:
                 await asyncio.sleep(0)
                 if not self.has(shard):
                     return
+
+    def _rebuilt(
+        self, name: str, loaded: LoadedOffsets, now: float, wall_ms: int
+    ) -> tuple[AnyGroup, Effects]:
+        """A group as the log has it. Of a change of protocol the log has the whole batch; but tombstones of a
+        group that had become empty may follow later.
+        """
+        facts, value = loaded.facts.get(name), loaded.groups.get(name)
+        if facts is not None:
+            consumer = self._new_consumer_group(name)
+            consumer.restore(facts)
+            if consumer.subscriptions or value is None:
+                consumer.resume(now)
+                return consumer, []
+        group = self._new_group(name)
+        return group, restore(group, value, now, wall_ms) if value is not None else []

@@ -30,6 +30,7 @@ class GroupType(StrEnum):
     """By which protocol a group lives. The values are the names that Kafka's tools print and filter by."""
 
     CLASSIC = "classic"
+    CONSUMER = "consumer"
 
 
 TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {

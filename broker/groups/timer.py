@@ -1,32 +1,32 @@
 """One timer for all groups: a heap of groups by deadline, and one task that waits for the first.
 
 A group's entry is at or before its true deadline; waking too early does no harm. A heartbeat only postpones a
-deadline, so it never touches the heap. Left to others: what is due (group.py).
+deadline, so it never touches the heap. Left to others: what is due (group.py, consumer/performing.py).
 """
 
 import asyncio
 import heapq
 from collections.abc import Callable
 
-from .group import Group
+from .shards import AnyGroup
 
 
 class GroupTimer:
     """Calls `due(group, now)` for every group whose deadline has come, and `pass_due(now)` at intervals."""
 
     def __init__(
-        self, due: Callable[[Group, float], None], pass_due: Callable[[float], None], pass_interval: float
+        self, due: Callable[[AnyGroup, float], None], pass_due: Callable[[float], None], pass_interval: float
     ) -> None:
         self._due = due
         self._pass_due = pass_due
         self._pass_interval = pass_interval
         self._pass_at: float | None = None
-        self._heap: list[tuple[float, int, Group]] = []
-        self._armed: dict[Group, float] = {}
+        self._heap: list[tuple[float, int, AnyGroup]] = []
+        self._armed: dict[AnyGroup, float] = {}
         self._entries = 0
         self._sooner = asyncio.Event()
 
-    def arm(self, group: Group) -> None:
+    def arm(self, group: AnyGroup) -> None:
         """Wake `group` at its `wake_at`, unless it is woken before that anyway."""
         planned = self._armed.get(group)
         if group.wake_at == float("inf") or (planned is not None and planned <= group.wake_at):
@@ -37,7 +37,7 @@ class GroupTimer:
         if self._heap[0][2] is group:
             self._sooner.set()
 
-    def forget(self, group: Group) -> None:
+    def forget(self, group: AnyGroup) -> None:
         """The group is gone; its entries in the heap are skipped."""
         self._armed.pop(group, None)
 
@@ -52,7 +52,7 @@ class GroupTimer:
             self._pass_at = now + self._pass_interval
             self._pass_due(now)
 
-    def _take_due(self, now: float) -> list[Group]:
+    def _take_due(self, now: float) -> list[AnyGroup]:
         found = []
         while self._heap and self._heap[0][0] <= now:
             when, _, group = heapq.heappop(self._heap)

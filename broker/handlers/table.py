@@ -28,7 +28,15 @@ from . import (
     replica_log_info,
     topics,
 )
-from .groups import admin, coordinators, membership, offset_deletion, offsets, transactional_offsets
+from .groups import (
+    admin,
+    consumer_groups,
+    coordinators,
+    membership,
+    offset_deletion,
+    offsets,
+    transactional_offsets,
+)
 from .transactions import describe_producers, listing, markers, progress
 
 __all__ = ["HANDLERS", "Channel", "Exchange", "HandlerEntry", "Listener"]
@@ -42,6 +50,7 @@ HANDLERS: dict[Api, HandlerEntry[BrokerContext]] = {
     **leader_epoch.HANDLERS,
     **membership.HANDLERS,
     **admin.HANDLERS,
+    **consumer_groups.HANDLERS,
     **coordinators.HANDLERS,
     **offsets.HANDLERS,
     **offset_deletion.HANDLERS,

@@ -33,9 +33,12 @@ Inspect is our own: `strandline why`, `lost` and `status` ask it of any listener
 Produce is offered from version 0 on and served from 3 on: librdkafka before 2.11.1 concludes from a
 higher minimum that the broker cannot compress, and sends uncompressed without a word. What is sent as
 version 0 to 2 is refused. Fetch sessions of clients are answered with session 0, which all of them take
-as *not kept*; brokers keep those of each other. Transactions, access control, SASL, quotas, the consumer
-protocol of KIP-848, share groups and telemetry are not offered; clients see that in ApiVersions and go
-without.
+as *not kept*; brokers keep those of each other. Transactions, access control, SASL, quotas, share groups and
+telemetry are not offered; clients see that in ApiVersions and go without.
+
+ConsumerGroupHeartbeat (KIP-848, `group.protocol=consumer`) is Kafka 4's. A group changes its protocol
+member by member, in both directions, and no partition is read by two meanwhile. Regular expressions of
+subscriptions are RE2's, as far as topic names go. Settings of single groups are not offered.
 
 Record batches are of magic 2 (Kafka 0.11 and newer), with any of the codecs none, gzip, snappy, lz4 and
 zstd. Error codes, retries and the order of answers on a connection are Kafka's.

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from struct import Struct
 from typing import Any
+from uuid import UUID
 
+from ...broker.groups.consumer.records import OF_MEMBERS, VALUES, FactKey, GroupKey, MemberKey
 from ...broker.groups.offset_records import (
     GroupMetadataValue,
     OffsetCommitKey,
@@ -18,9 +20,11 @@ from ...broker.groups.offset_records import (
     read_key,
     read_offset,
 )
+from ...broker.internal_topics.stored import unpack
 from ...protocol.primitives import Malformed
 from ...protocol.records import Record
 from ...protocol.schema import Bytes, Int32, PlainString, decode, fields_of, message, since, spec_of, struct
+from ...storage.log.checkpoints import kafka_uuid
 from ..console import WrongUsage
 from .rows import Decode
 
@@ -82,6 +86,8 @@ def offsets_decoder(record: Record) -> tuple[str | None, str | None]:
         key = read_key(record.key)
         if isinstance(key, UnknownKey):
             return f"Unknown record type {key.version} at offset {record.offset}, skipping.", None
+        if isinstance(key, FactKey):
+            return _of_consumer_group(key, record.key, record.value)
         about = _compact({"type": str(_version(record.key)), "data": as_document(key, _version(record.key))})
         if record.value is None:
             return about, "<DELETE>"
@@ -93,6 +99,19 @@ def offsets_decoder(record: Record) -> tuple[str | None, str | None]:
         return about, _compact({"version": str(version), "data": document})
     except Malformed as error:
         return f"Error at offset {record.offset}, skipping. {error}", None
+
+
+def _of_consumer_group(key: FactKey, stored: bytes, value: bytes | None) -> tuple[str, str]:
+    """A fact of a group by the new protocol."""
+    whole = unpack(MemberKey if key.subject in OF_MEMBERS else GroupKey, stored)
+    about = _compact({"type": str(int(key.subject)), "data": as_document(whole, key.subject)})
+    if value is None:
+        return about, "<DELETE>"
+    version = _version(value)
+    document = as_document(unpack(VALUES[key.subject], value), version)
+    if document.get("classicMemberMetadata"):
+        del document["classicMemberMetadata"]["isThere"]  # a mark on the wire, no field
+    return about, _compact({"version": str(version), "data": document})
 
 
 def _version(stored: bytes) -> int:
@@ -115,6 +134,8 @@ def _plain(value: Any, version: int) -> Any:
         return [_plain(one, version) for one in value]
     if isinstance(value, bytes):
         return b64encode(value).decode()
+    if isinstance(value, UUID):
+        return kafka_uuid(value)
     return as_document(value, version) if is_dataclass(value) else value
 
 

@@ -94,12 +94,15 @@ class Stage:
     asked: list[tuple[str, int, int]] = field(default_factory=list)  # of the coordinator of transactions
     guards: list[Guard | None] = field(default_factory=list)  # of each append
     is_leader: bool = True
+    seed: int = 1
     refuses: ErrorCode | None = None  # every append
 
     def __post_init__(self) -> None:
         self.picture = Picture()
         topic = InternalTopic(offsets_topic(self.config), lambda: self.picture, self._create)
-        self.groups = GroupCoordinator(self.config, self._append, self.clock, Random(1), topic, self._ask)
+        self.groups = GroupCoordinator(
+            self.config, self._append, self.clock, Random(self.seed), topic, self._ask, lambda: self.picture
+        )
 
     def _ask(
         self,

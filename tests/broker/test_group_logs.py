@@ -15,6 +15,7 @@ from strandline.broker.config.sections import GroupsConfig
 from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.groups.offsets import GroupOffset
 from strandline.broker.groups.transactional_commits import Producer
+from strandline.broker.metadata.cache import Picture
 from strandline.broker.replicas.local_appends import append_local
 from strandline.protocol.errors import ErrorCode
 from tests.broker.group_harness import SIMPLE, Clock
@@ -41,7 +42,7 @@ class Group:
         self.play, shared = play, play.member.parts.shared
         append: Any = partial(append_local, play.member.replicas.get)
         topic: Any = OnePartition()
-        self.groups = GroupCoordinator(GroupsConfig(), append, clock, Random(1), topic, self._ask)
+        self.groups = GroupCoordinator(GroupsConfig(), append, clock, Random(1), topic, self._ask, Picture)
         self.verdicts: list[asyncio.Future[dict[TopicPartition, ErrorCode]]] = []
         for event in ("on_resigned", "on_transaction_ended"):
             getattr(shared, event).subscribe(getattr(self.groups, event))

@@ -159,7 +159,7 @@ def test_records_of_groups(dump: Dump, tmp_path: Path) -> None:
         (key, offset_records.offset_value(offset)),
         (key, None),
         (offset_records.group_key("g"), offset_records.group_value(group)),
-        (b"\0\7x", b""),
+        (b"\0\x1fx", b""),
         (None, b""),
         (b"\0\1\0", b""),
     )
@@ -178,7 +178,7 @@ def test_records_of_groups(dump: Dump, tmp_path: Path) -> None:
         "generationId": 4,
     }
     assert told["assignment"]["assignedPartitions"] == [{"topic": "t", "partitions": [1]}]
-    assert keys[3] == "Unknown record type 7 at offset 3, skipping."
+    assert keys[3] == "Unknown record type 31 at offset 3, skipping."
     assert keys[4].startswith("Error at offset 4, skipping.") and keys[5].startswith("Error at offset 5")
 
 

@@ -70,8 +70,8 @@ class Confluent:
             return int(found.offset)
 
     @contextmanager
-    def member(self, topic: str, group: str) -> Iterator["ConfluentMember"]:
-        with self._consumer(group) as consumer:
+    def member(self, topic: str, group: str, protocol: str = "classic") -> Iterator["ConfluentMember"]:
+        with self._consumer(group, protocol) as consumer:
             consumer.subscribe([topic])
             yield ConfluentMember(consumer)
 
@@ -92,8 +92,9 @@ class Confluent:
         yield ConfluentSender(topic, Producer(self.bootstrap | {"acks": "all", "enable.idempotence": True}))
 
     @contextmanager
-    def _consumer(self, group: str = "by-hand") -> Iterator[Consumer]:
-        consumer = Consumer(self.bootstrap | {"group.id": group, "auto.offset.reset": "earliest"})
+    def _consumer(self, group: str = "by-hand", protocol: str = "classic") -> Iterator[Consumer]:
+        options = {"group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest"}
+        consumer = Consumer(self.bootstrap | options)
         try:
             yield consumer
         finally:

@@ -45,9 +45,9 @@ def _described(broker: BrokerContext, name: str, allowed: int) -> DescribedGroup
         held = broker.groups.find(name, empty_name_ok=True)  # a simple consumer's offsets may have none
     except ApiError as error:
         return DescribedGroup(group_id=name, error_code=error.code)
-    if held is None:
+    group = held.group if held is not None else None
+    if not isinstance(group, Group):  # groups by the new protocol are described by ConsumerGroupDescribe
         return DescribedGroup(group_id=name, group_state=GroupState.DEAD.value, authorized_operations=allowed)
-    group = held.group
     stable = group.state is GroupState.STABLE
     return DescribedGroup(
         group_id=name,

@@ -40,7 +40,7 @@ def join(broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest) -
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=exchange.client_id or "",
-        client_host=_host(exchange),
+        client_host=host_of(exchange),
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if request.rebalance_timeout_ms > 0 else session_ms,
         protocol_type=request.protocol_type,
@@ -132,7 +132,7 @@ def refuse_leave(request: LeaveGroupRequest, error: ApiError) -> LeaveGroupRespo
     return LeaveGroupResponse(error_code=error.code)
 
 
-def _host(exchange: Exchange) -> str:
+def host_of(exchange: Exchange) -> str:
     """The client's address as Kafka's tools show it: behind a slash, without a port."""
     peer = str(getattr(exchange.channel, "peer", ""))
     return "/" + peer.rpartition(":")[0]

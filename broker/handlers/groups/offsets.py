@@ -3,7 +3,7 @@
 OffsetCommit: v2-4 a retention of its own · v6 leader epoch · v7 static members · v8 flexible
 OffsetFetch: v2 null means all, an error for the whole · v5 leader epoch · v6 flexible · v7 require_stable:
 UNSTABLE_OFFSET_COMMIT while a transaction has an offset pending · v8 several groups · v9 member id and epoch
-of KIP-848, not used
+of KIP-848
 A commit is answered when its record is committed; each partition that cannot be committed has its own error.
 Left to others: who may commit (groups/group.py), how it is written (groups/coordinator.py).
 """
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from ....base.types import NO_OFFSET, TopicPartition
 from ....protocol.apis import Api
-from ....protocol.errors import ApiError, ErrorCode
+from ....protocol.errors import ApiError, ErrorCode, UnsupportedVersion, error_for
 from ....protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -21,6 +21,7 @@ from ....protocol.messages.group_offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -32,11 +33,12 @@ from ....protocol.messages.group_offsets import (
     TxnOffsetCommitRequestTopic,
 )
 from ...context import BrokerContext
+from ...groups.consumer.group import ConsumerGroup
 from ...groups.offsets import NO_EXPIRY, GroupOffset
-from ...groups.state import GroupState
 from ...network.exchange import Exchange, HandlerEntry
 
 SEVERAL_GROUPS_SINCE = 8
+EPOCHS_SINCE = 9  # of OffsetCommit
 NO_RETENTION = -1
 NOTHING = GroupOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_ms=-1)
 UNSTABLE = GroupOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_ms=-1)
@@ -54,8 +56,20 @@ def commit(broker: BrokerContext, exchange: Exchange, request: OffsetCommitReque
     def done(error: ErrorCode) -> None:
         exchange.answer(_commit_response(request, errors, error))
 
+    if exchange.version < EPOCHS_SINCE:
+        _check_knows_generations(broker, request)
     member = (request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     broker.groups.commit(request.group_id, member, offsets, done)
+
+
+def _check_knows_generations(broker: BrokerContext, request: OffsetCommitRequest) -> None:
+    """Before v9 a request cannot come from a member that has epochs. Raises ApiError if it does."""
+    held = broker.groups.find(request.group_id, empty_name_ok=True)
+    group = held.group if held is not None else None
+    if not isinstance(group, ConsumerGroup) or request.member_id not in group.subscriptions:
+        return
+    if not group.speaks_classic(request.member_id):
+        raise UnsupportedVersion("OffsetCommit version 9 or above must be used by members with epochs")
 
 
 def offsets_in(
@@ -112,7 +126,7 @@ def fetch(broker: BrokerContext, exchange: Exchange, request: OffsetFetchRequest
     """Committed offsets; -1 where there is none, also for a group that does not exist."""
     if exchange.version >= SEVERAL_GROUPS_SINCE:
         stable = request.require_stable
-        groups = [_of_group(broker, each.group_id, _asked(each.topics), stable) for each in request.groups]
+        groups = [_of_group(broker, each, stable) for each in request.groups]
         return OffsetFetchResponse(groups=groups)
     found = _committed(broker, request.group_id, _asked(request.topics), request.require_stable)
     return OffsetFetchResponse(topics=[_topic(name, partitions) for name, partitions in found])
@@ -126,7 +140,7 @@ def _asked(
 
 def _committed(broker: BrokerContext, group_id: str, wanted: Wanted | None, stable: bool) -> Found:
     held = broker.groups.find(group_id, empty_name_ok=True)
-    if held is None or held.group.state is GroupState.DEAD:  # its tombstones are on their way to the log
+    if held is None or held.group.is_dead:  # its tombstones are on their way to the log
         return [(name, [(index, NOTHING) for index in indexes]) for name, indexes in wanted or ()]
     unstable = held.offsets.unsettled if stable else ()
     if wanted is None:
@@ -139,12 +153,28 @@ def _committed(broker: BrokerContext, group_id: str, wanted: Wanted | None, stab
     return found
 
 
+def _check_member(broker: BrokerContext, asked: OffsetFetchRequestGroup) -> None:
+    """A member of a consumer group must have its newest epoch: else it may ask for what is no longer its own.
+    Raises ApiError.
+    """
+    held = broker.groups.find(asked.group_id, empty_name_ok=True)
+    if held is None or not isinstance(held.group, ConsumerGroup):
+        return
+    if asked.member_id is None and asked.member_epoch < 0:
+        return
+    error = held.group.epoch_error(asked.member_id or "", asked.member_epoch)
+    if error is not ErrorCode.NONE:
+        raise error_for(error)
+
+
 def _of_group(
-    broker: BrokerContext, group_id: str, wanted: Wanted | None, stable: bool
+    broker: BrokerContext, asked: OffsetFetchRequestGroup, stable: bool
 ) -> OffsetFetchResponseGroup:
     """From v8 on each group has its own error."""
+    group_id = asked.group_id
     try:
-        found = _committed(broker, group_id, wanted, stable)
+        _check_member(broker, asked)
+        found = _committed(broker, group_id, _asked(asked.topics), stable)
     except ApiError as error:
         return OffsetFetchResponseGroup(group_id=group_id, topics=[], error_code=error.code)
     topics = [

@@ -1,0 +1,89 @@
+"""The target of a group: which topics its members read, as they are now, and who shall have which partition.
+
+The group epoch rises whenever a member comes, goes or changes its mind, or a topic does; the target is
+computed for it when the next member is heard. Regular expressions are matched here.
+Left to others: the assignors (assignors.py), how members get there (reconciliation.py).
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from ....protocol.errors import ApiError, ErrorCode, error_for
+from .assignors import ASSIGNORS, Assigned
+from .group import ConsumerGroup
+from .regex import BadExpression, TopicRegex
+from .state import Subject, Subscription, TopicFacts, Topics
+
+EXPRESSIONS_MAX = 1_000  # that are kept ready, over all groups
+
+_expressions: dict[str, TopicRegex] = {}
+
+
+def expression(text: str) -> TopicRegex:
+    """The expression, ready to match; raises ApiError if it is none."""
+    found = _expressions.get(text)
+    if found is None:
+        try:
+            found = TopicRegex(text)
+        except BadExpression as error:
+            raise error_for(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"SubscribedTopicRegex {text!r} is not a valid expression: {error}",
+            ) from error
+        if len(_expressions) >= EXPRESSIONS_MAX:
+            _expressions.clear()
+        _expressions[text] = found
+    return found
+
+
+def topics_of(subscription: Subscription, topics: Topics) -> frozenset[str]:
+    """The names of the topics that a member reads."""
+    if not subscription.regex:
+        return subscription.topics
+    try:
+        regex = expression(subscription.regex)
+    except ApiError:
+        return subscription.topics  # another broker accepted it: this one finds no topic by it
+    return subscription.topics.union(name for name in topics.names if regex.matches(name))
+
+
+def refresh(group: ConsumerGroup, topics: Topics) -> bool:
+    """Look up the group's topics, as far as they exist. Returns whether they have changed."""
+    wanted: set[str] = set().union(*(topics_of(one, topics) for one in group.subscriptions.values()))
+    known: Mapping[str, TopicFacts] = {}
+    if not topics.is_whole:  # what is missing may just not have been heard of yet
+        known = group.topics
+        wanted.update(known)
+    found = ((name, topics.find(name) or known.get(name)) for name in sorted(wanted))
+    facts = {name: each for name, each in found if each is not None}
+    group.seen = topics
+    changed = facts != group.topics
+    group.put(Subject.TOPICS, facts)
+    return changed
+
+
+def retarget(group: ConsumerGroup, topics: Topics) -> None:
+    """Compute who shall have which partition, if the group has changed since that was last done."""
+    if group.epoch == group.target_epoch:
+        return
+    members = {
+        member_id: Assigned(
+            topics=frozenset(
+                group.topics[name].id for name in topics_of(subscription, topics) if name in group.topics
+            ),
+            instance_id=subscription.instance_id,
+            now=group.target_of(member_id),
+        )
+        for member_id, subscription in group.subscriptions.items()
+    }
+    counts = {facts.id: facts.partitions for _, facts in sorted(group.topics.items())}
+    for member_id, partitions in ASSIGNORS[assignor_of(group)](members, counts).items():
+        group.put(Subject.TARGET, partitions, member_id)
+    group.put(Subject.TARGET_EPOCH, group.epoch)
+
+
+def assignor_of(group: ConsumerGroup) -> str:
+    """The assignor that most members want, or the first of the configured ones."""
+    known = group.limits.assignors
+    votes = Counter(one.assignor for one in group.subscriptions.values() if one.assignor in known)
+    return max(known, key=lambda name: (votes[name], -known.index(name)))
