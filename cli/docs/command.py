@@ -32,9 +32,14 @@ Inspect is our own: `strandline why`, `lost` and `status` ask it of any listener
 
 Produce is offered from version 0 on and served from 3 on: librdkafka before 2.11.1 concludes from a
 higher minimum that the broker cannot compress, and sends uncompressed without a word. What is sent as
-version 0 to 2 is refused. Fetch sessions of clients are answered with session 0, which all of them take
-as *not kept*; brokers keep those of each other. Transactions, access control, SASL, quotas, share groups and
-telemetry are not offered; clients see that in ApiVersions and go without.
+version 0 to 2 is refused. Access control, SASL, quotas, share groups and telemetry are not offered; clients
+see that in ApiVersions and go without.
+
+Transactions are those of Kafka 3.9, with verification of each partition's first batch (KIP-890, part 1) for
+clients as they are; what needs the feature `transaction.version` is not offered
+([transactions](transactions.md)). Of WriteTxnMarkers clients may send what aborts an open transaction, and
+nothing else ([52](decisions/0052-clients-may-abort-but-not-commit.md)). A fetch session of a client ends with
+its connection.
 
 ConsumerGroupHeartbeat (KIP-848, `group.protocol=consumer`) is Kafka 4's. A group changes its protocol
 member by member, in both directions, and no partition is read by two meanwhile. Regular expressions of
