@@ -1,14 +1,14 @@
 """The rules of a transactional id, told as conversations in tests/scenarios/transactions/*.txt.
 
 `>` is an event, the `<` lines below it are what the rules answer, `#` explains. `REWRITE=1 pytest
-tests/broker` writes today's answers into the files; the diff is then to be judged. Partitions are single
-letters.
+tests/broker` writes today's answers into the files; the diff is then to be judged. Partitions are letters.
 
-a begins [having 7/0] [, new id 7] [, timeout 5]      a (7/0) adds x y    a (7/0) commits    a (7/0) aborts x
-and y are verified for 7/0      write 1 is committed     write 1 is refused NOT_ENOUGH_REPLICAS write 1 takes
-long                x has its marker [of sending 1]         x refuses the marker it is tried again
-5 s pass               the pass for time-outs     the pass for expiry after 9 s the coordinator moves away
-a new one reads the log [with write 3]          it leads again
+  a begins [having 7/0] [, new id 7] [, timeout 5]     a (7/0) adds x y    a (7/0) commits    a (7/0) aborts
+  x and y are verified for 7/0     write 1 is committed     write 1 is refused NOT_ENOUGH_REPLICAS
+  write 1 takes long     x has its marker [of sending 1]     a partition refuses the marker
+  it is tried again     5 s pass     the pass for time-outs     the pass for expiry after 9 s
+  the coordinator moves away     the coordinator leads in a new epoch
+  a new coordinator reads the log [with write 3]
 """
 
 import os
