@@ -102,6 +102,51 @@ def produce(bootstrap: str, topic: str, *, value: bytes, seconds: float, **more:
     return Load(counts["ok"], seconds, counts["failed"])
 
 
+@dataclass
+class Transactions:
+    """Transactions one after another, and how long each took from its begin to its acknowledged commit."""
+
+    records: int
+    seconds: float
+    took_s: list[float]
+
+    @property
+    def rate(self) -> float:
+        return len(self.took_s) / self.seconds
+
+    def quantile_ms(self, share: float) -> float:
+        """How long that share of them took at most."""
+        return sorted(self.took_s)[min(int(share * len(self.took_s)), len(self.took_s) - 1)] * 1000
+
+
+def transactions(
+    bootstrap: str, topic: str, *, name: str, value: bytes, records: int, warm_up_s: float, seconds: float
+) -> Transactions:
+    """One producer commits transactions of so many records, one after another. Any failure ends the run."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": name,
+            "linger.ms": 0 if records == 1 else 5,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    producer.init_transactions(60)
+    began = time.perf_counter()
+    took_s = list[float]()
+    warm = False
+    while (now := time.perf_counter()) - began < (seconds if warm else warm_up_s) or not warm:
+        if not warm and now - began >= warm_up_s:
+            began, warm = now, True
+            took_s.clear()
+        producer.begin_transaction()
+        for _ in range(records):
+            producer.produce(topic, value)
+        producer.commit_transaction(60)
+        took_s.append(time.perf_counter() - now)
+    return Transactions(records * len(took_s), time.perf_counter() - began, took_s)
+
+
 def produce_at_least(
     bootstrap: str, topic: str, *, value: bytes, records: int, seconds: float = FILL_S, **more: object
 ) -> int:

@@ -1,7 +1,7 @@
 """Workloads of the suite (docs/benchmarks.md): each returns its figures for one system as a dict.
 
 Names follow the suite: W1 produce, W3 one record per request and the cannon's ceilings, W6 consume, W10
-failover, W13 start-up, W14 idle memory.
+failover, W13 start-up, W14 idle memory, W15 transactions.
 """
 
 import signal
@@ -23,6 +23,7 @@ from .drivers import (
     produce,
     produce_at_least,
     steady,
+    transactions,
 )
 from .system import System
 
@@ -186,6 +187,22 @@ def w14(kind: type[System], idle_s: float = 20) -> Figures:
         return {"idle RssAnon MB": system.rss_anon_mb()}
 
 
+def w15(kind: type[System], seconds: float = 8) -> Figures:
+    """Transactions of 1, 100 and 10,000 records of 100 bytes, three brokers, RF 3, through librdkafka."""
+    figures: Figures = {}
+    with running(kind, 3) as system:
+        create_topic(system.bootstrap, "w15", 6, 3)
+        for records in (1, 100, 10_000):
+            done = transactions(
+                system.bootstrap, "w15", name=f"w15-{records}", value=VALUE, records=records,
+                warm_up_s=kind.warm_up_s / 2, seconds=seconds,
+            )  # fmt: skip
+            figures[f"transactions of {records}/s"] = done.rate
+            figures[f"median of {records} ms"] = done.quantile_ms(0.5)
+            figures[f"p99 of {records} ms"] = done.quantile_ms(0.99)
+    return figures
+
+
 def _accepts(port: int, batch: bytes) -> bool:
     try:
         cannon(("127.0.0.1", port), "w13", batch=batch, acks=1, window=1, seconds=0.000001)
@@ -202,4 +219,5 @@ WORKLOADS: dict[str, Callable[[type[System]], Figures]] = {
     "W10": w10,
     "W13": w13,
     "W14": w14,
+    "W15": w15,
 }
