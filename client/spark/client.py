@@ -37,6 +37,11 @@ SPOKEN = {
     Api.OFFSET_COMMIT: range(2, 9),
     Api.PRODUCE: range(3, 11),
     Api.INIT_PRODUCER_ID: range(5),
+    Api.OFFSET_FETCH: range(7, 8),  # it says whether an offset is of an open transaction
+    Api.ADD_PARTITIONS_TO_TXN: range(4),
+    Api.ADD_OFFSETS_TO_TXN: range(4),
+    Api.END_TXN: range(4),
+    Api.TXN_OFFSET_COMMIT: range(4),
     Api.FETCH: range(4, 14),  # from 13 on a topic is named by its id, so a new one of its name is never read
 }
 FRAME_BYTES_MAX = 256 << 20

@@ -9,6 +9,7 @@ Left to others: options (options.py, sink/options.py), reading (reader.py, strea
 
 from collections.abc import MutableMapping
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
@@ -71,7 +72,9 @@ class StrandlineDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self.found: dict[str, Any] = {}  # by `schema`: the snapshot, if it is of load(), and what was told
+        self.found: dict[
+            str, Any
+        ] = {}  # by `schema`: the snapshot, if it is of load(), what was told; a name of the write
 
     @classmethod
     def name(cls) -> str:
@@ -125,7 +128,8 @@ class StrandlineDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> StrandlineWriter:
         """The writer for a batch of rows of that schema."""
         with told_plainly():
-            return sink(StrandlineWriter, parse_sink(self.options), schema, overwrite)
+            write_id = self.found.setdefault("write", f"{Random().getrandbits(128):032x}")
+            return sink(StrandlineWriter, parse_sink(self.options), schema, overwrite, write_id)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StrandlineStreamWriter:
         """The writer for micro-batches. Asked for with each of them, and again to commit it."""

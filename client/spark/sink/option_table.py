@@ -53,20 +53,10 @@ def gzip_level(value: str) -> int:
     return found
 
 
-def once(value: str) -> bool:
-    """`false`. The other value is a promise that cannot be kept yet."""
-    if values.flag(value):
-        raise ValueError(
-            "is not supported: it needs transactions, which the brokers do not have yet; "
-            "rows are written at least once"
-        )
-    return False
-
-
 _SERVED: dict[str, Served] = {
     SERVERS: Served(values.servers),
     "topic": Served(topic),
-    "exactlyOnce": Served(once),
+    "exactlyOnce": Served(values.flag),
     "kafka.acks": Served(values.one_of("all", "-1", "0", "1")),
     "kafka.enable.idempotence": Served(values.flag),
     "kafka.compression.type": Served(values.one_of("none", "gzip", "snappy", "lz4", "zstd")),
@@ -81,6 +71,7 @@ _SERVED: dict[str, Served] = {
     "kafka.request.timeout.ms": Served(values.number(0)),
     "kafka.max.block.ms": Served(values.number(0)),
     "kafka.retries": Served(values.number(0)),
+    "kafka.transaction.timeout.ms": Served(values.number(1)),
     "kafka.client.id": Served(str.strip),
     "kafka.partitioner.class": Served(partitioner),
     "kafka.partitioner.ignore.keys": Served(values.flag),
@@ -95,8 +86,7 @@ _HARMLESS: dict[str, str] = {
     "kafka.linger.ms": "rows come in blocks; a batch leaves when it is full or its block has ended",
     "kafka.partitioner.adaptive.partitioning.enable": "rows without keys go to partitions that have leaders",
     "kafka.partitioner.availability.timeout.ms": "rows without keys go to partitions that have leaders",
-    "kafka.transaction.timeout.ms": "nothing is written in transactions",
-    "kafka.transaction.two.phase.commit.enable": "nothing is written in transactions",
+    "kafka.transaction.two.phase.commit.enable": "transactions have a time limit",
     "kafka.metadata.max.idle.ms": "there are waits of its own here",
     "kafka.allow.auto.create.topics": "it is for reading; brokers may create a topic that is written to",
 }
@@ -105,7 +95,7 @@ _REFUSED: dict[str, str] = {
     "kafka.key.serializer": "keys are binary or text; cast them in the query",
     "kafka.value.serializer": "values are binary or text; cast them in the query",
     "kafka.interceptor.classes": "there is no Java client to intercept",
-    "kafka.transactional.id": "nothing is written in transactions; see exactlyOnce",
+    "kafka.transactional.id": "transactions are named after the query; see exactlyOnce",
     "path": "save() and start() take no path; name the topic with the option or a column topic",
 }
 

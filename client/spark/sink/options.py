@@ -18,6 +18,7 @@ ACKS_ALL = -1
 IDEMPOTENT_IN_FLIGHT_MAX = 5  # batches of a producer that a broker remembers
 RETRIES_MAX = (1 << 31) - 1
 BATCH_BYTES = 256 << 10
+TRANSACTION_MS = 900_000  # what brokers allow by default: a transaction is open until its batch is committed
 DEFAULT_LEVEL = -1  # as Kafka says it of gzip
 
 
@@ -39,6 +40,8 @@ class SinkOptions:
     delivery_seconds: float
     block_seconds: float  # for a topic or a producer id to be known
     retries: int
+    exactly_once: bool
+    transaction_ms: int  # how long a task's transaction may be open
     notes: tuple[str, ...] = field(default=(), compare=False)  # what has no effect, and why
 
 
@@ -74,6 +77,8 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         delivery_seconds=found.get("kafka.delivery.timeout.ms", 120_000) / 1000,
         block_seconds=found.get("kafka.max.block.ms", 60_000) / 1000,
         retries=found.get("kafka.retries", RETRIES_MAX),
+        exactly_once=found.get("exactlyOnce", False),
+        transaction_ms=found.get("kafka.transaction.timeout.ms", TRANSACTION_MS),
         notes=tuple(notes),
     )
 
@@ -101,6 +106,13 @@ def _against_idempotence(found: Mapping[str, Any]) -> list[str]:
 
 def _contradictions(found: Mapping[str, Any]) -> list[str]:
     """What no single option is to blame for."""
-    if found.get("kafka.enable.idempotence"):
-        return [f"kafka.enable.idempotence=true contradicts {each}" for each in _against_idempotence(found)]
-    return []
+    promises = {
+        "exactlyOnce": found.get("exactlyOnce"),
+        "kafka.enable.idempotence": found.get("kafka.enable.idempotence"),
+    }
+    against = _against_idempotence(found)
+    if promises["exactlyOnce"] and promises["kafka.enable.idempotence"] is False:
+        against.append("kafka.enable.idempotence=false")
+    return [
+        f"{name}=true contradicts {each}" for name, given in promises.items() if given for each in against
+    ]

@@ -52,6 +52,7 @@ from ..client import (
 )
 from .options import SinkOptions
 from .topics import Topic, Topics
+from .transactions import TaskTransaction
 from .trouble import NotWritten, made_again, named
 
 log = get_logger(__name__)
@@ -137,6 +138,7 @@ class TaskProducer:
         self._channels: dict[Address, Channel] = {}
         self._topics = Topics(cluster, options.block_seconds)
         self._newest: dict[TopicPartition, tuple[tuple[int, int], int]] = {}  # rank, last offset
+        self._transaction: TaskTransaction | None = None
         self._identity: Identity | None = None
         self._births = 0
         self._doubted: set[str] = set()  # topics whose leaders are to be looked for
@@ -145,9 +147,12 @@ class TaskProducer:
 
     # ------------------------------------------------------------ for the task
 
-    def begin(self) -> None:
-        """Another task writes from now on."""
+    def begin(self, transaction: TaskTransaction | None = None) -> None:
+        """Another task writes from now on, in its transaction if it has one."""
         assert not self._busy, "the task before has ended well"
+        if transaction is not None:
+            self._lanes.clear()  # its sequences begin at 0, under an epoch of its own
+        self._transaction = transaction
         self.written, self._newest = {}, {}
         self._topics.known.clear()
 
@@ -170,6 +175,7 @@ class TaskProducer:
             )
         now = self._time()
         self._births += 1
+        builder.transactional = self._transaction is not None
         batch: Batch = ProducerBatch(partition, self._births, builder, now, now + options.delivery_seconds)
         batch.tokens, batch.reserved = rows, builder.size + rows.itemsize * len(rows) + BATCH_BYTES
         self.held += batch.reserved
@@ -218,6 +224,8 @@ class TaskProducer:
                 self._doubted.add(partition.topic)
             elif self._is_due(lane, now) and self._keeps_order(lane, leader.address):
                 by_leader.setdefault(leader.address, []).append(lane)
+        if self._transaction is not None:
+            self._transaction.add([lane.partition for lanes in by_leader.values() for lane in lanes])
         for address, lanes in by_leader.items():
             while lanes and self._has_slot(address):
                 batches = self._take(lanes)
@@ -291,6 +299,7 @@ class TaskProducer:
             data = PartitionProduceData(index=batch.partition.partition, records=batch.builder.build())
             topics.setdefault(batch.partition.topic, []).append(data)
         return ProduceRequest(
+            transactional_id=None if self._transaction is None else self._transaction.name,
             acks=self._options.acks,
             timeout_ms=int(self._cluster.options.request_seconds * 1000),
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
@@ -459,6 +468,13 @@ class TaskProducer:
 
     def _identify(self, lane: Lane) -> None:
         """Give the lane a producer id that it has not given up."""
+        if self._transaction is not None:
+            if lane.retired is not None:
+                raise NotWritten(
+                    f"{lane.partition}: the brokers do not go on with transaction {self._transaction.name}"
+                )
+            lane.adopt(self._transaction.identity)
+            return
         if self._identity is None or self._identity == lane.retired:
             self._identity = self._topics.patiently("a producer id", self._ask_identity)
         lane.adopt(self._identity)

@@ -7,18 +7,21 @@ Left to others: records (encode.py), partitions (route.py), the send loop (produ
 
 import time
 from array import array
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from ....base.logger import get_logger
 from ....base.types import TopicPartition
 from ....protocol.errors import ApiError
 from ....protocol.records import NO_TIMESTAMP, BatchBuilder
+from ..client import cluster_for
 from . import encode
 from .columns import Columns
 from .encode import Block, Ints
@@ -26,19 +29,29 @@ from .option_table import is_topic
 from .options import SinkOptions
 from .produce import TaskProducer, Written, forget, producer_for
 from .route import Router, batches
+from .transactions import OpenTransaction, TaskTransaction, Work
 from .trouble import BadRow, NotWritten
+
+log = get_logger(__name__)
 
 BLOCK_BYTES_MIN = 1 << 20
 BLOCK_SHARE = 4  # one part in four of kafka.buffer.memory is enough for a block; it has at most two
 ROW_BYTES = 128  # what a row takes beside its content while it is encoded
 
 
+class TaskDone(NamedTuple):
+    """What was acknowledged, and the transaction that the driver is to end, if there is one."""
+
+    written: dict[TopicPartition, Written]
+    opened: OpenTransaction | None = None
+
+
 def write_rows(
-    options: SinkOptions, columns: Columns, rows: Iterator[pa.RecordBatch]
-) -> dict[TopicPartition, Written]:
-    """Write all rows; returns what was acknowledged. Raises NotWritten."""
+    options: SinkOptions, columns: Columns, rows: Iterator[pa.RecordBatch], write_id: str | None = None
+) -> TaskDone:
+    """Write all rows. `write_id` names a write that is no stream. Raises NotWritten."""
     try:
-        return _Task(options, columns).run(rows)
+        return _Task(options, columns, write_id).run(rows)
     except (BadRow, NotWritten, ApiError) as trouble:
         forget(options)
         context = TaskContext.get()
@@ -50,27 +63,45 @@ def write_rows(
 
 
 class _Task:
-    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+    def __init__(self, options: SinkOptions, columns: Columns, write_id: str | None) -> None:
         self._options = options
+        self._write_id = write_id
         self._columns = columns
         self._router = Router(options.spread, options.batch_bytes, Random())
         self._row = 0  # the first of the block
         self._lanes = 1
 
-    def run(self, rows: Iterator[pa.RecordBatch]) -> dict[TopicPartition, Written]:
-        producer: TaskProducer | None = None
-        for block in self._blocks(rows):
-            if producer is None:
-                producer = producer_for(self._options)
-                producer.begin()
+    def run(self, rows: Iterator[pa.RecordBatch]) -> TaskDone:
+        blocks = self._blocks(rows)
+        first = next(blocks, None)
+        if first is None:
+            return TaskDone({})
+        if not self._options.exactly_once:
+            return TaskDone(self._write(chain([first], blocks), None))
+        work = Work.of_task(self._write_id)
+        transaction = TaskTransaction(cluster_for(self._options.cluster), self._options, work)
+        if not transaction.begin():
+            log.info("rows_written_before", transaction=work.name, batch=work.batch)
+            return TaskDone({})
+        try:
+            written = self._write(chain([first], blocks), transaction)
+            return TaskDone(written, transaction.leave_open())
+        except BaseException:
+            transaction.give_up()
+            raise
+
+    def _write(
+        self, blocks: Iterable[pa.RecordBatch], transaction: TaskTransaction | None
+    ) -> dict[TopicPartition, Written]:
+        producer = producer_for(self._options)
+        producer.begin(transaction)
+        for block in blocks:
             try:
                 self._put(producer, block)
             except BadRow as trouble:
                 raise BadRow(self._row + trouble.row, trouble.reason) from trouble
             self._row += block.num_rows
             producer.settle(self._options.buffer_bytes)
-        if producer is None:
-            return {}
         producer.settle(0)
         producer.end()
         return producer.written

@@ -91,10 +91,10 @@ def compare(rows: Iterable[Window], wanted: dict[Key, Window]) -> Compared:
 
 
 def read_topic(servers: str, topic: str, patience_s: float) -> list[Window]:
-    """Every record of the topic. Raises Failure if for so long none comes and some are left."""
+    """Every committed record of the topic. Raises Failure if for so long none comes and some are left."""
     found: list[Window] = []
     deadline = time.monotonic() + patience_s
-    with Consumer(servers) as consumer:
+    with Consumer(servers, isolation_level="read_committed") as consumer:
         partitions = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
         ends = consumer.end_offsets(partitions)
         consumer.assign(partitions)

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from strandline.cli.console import Failure, out
-from strandline.client import Admin, Producer
+from strandline.client import Admin, Consumer, Producer
 from strandline.client.results import TopicPartition
 from strandline.local.cluster import LocalCluster, last_words
 from strandline.local.processes import machine_is_slower
@@ -105,23 +105,27 @@ class Drill:
     # ------------------------------------------------------------ what happens
 
     async def _story(self) -> None:
-        async with Admin(self.cluster.bootstrap) as admin:
+        servers = self.cluster.bootstrap
+        async with Admin(servers) as admin, Consumer(servers, isolation_level="read_committed") as reader:
             for topic in (FLIGHTS, DELAYS):
                 await admin.create_topic(topic, PARTITIONS, REPLICAS, configs={"min.insync.replicas": "2"})
+            partitions = [TopicPartition(DELAYS, number) for number in range(PARTITIONS)]
+            reader.assign(partitions)
+            reader.seek_to_beginning(*partitions)
             self._start_driver()
             self._note("driver started")
             coming = await asyncio.to_thread(flights, self.days)
             self.outcome.flights = len(coming)
             self.tick_max = max(map(len, ticks(coming)))
             async with asyncio.TaskGroup() as group:
-                watching = group.create_task(self._watch(admin, len(coming)))
+                watching = group.create_task(self._watch(reader, len(coming)))
                 await self._until(lambda: self._processed() is not None, "the first batch")
                 async with asyncio.TaskGroup() as inner:
                     inner.create_task(self._produce(coming))
                     inner.create_task(self._hurt(admin, len(coming)))
                 await self._end()
                 watching.cancel()
-            await self._look(admin)
+            await self._look(reader)
             self._expects_driver = False
             await asyncio.to_thread(self.driver.stop)
 
@@ -225,19 +229,19 @@ class Drill:
 
     # ------------------------------------------------------------ what is seen
 
-    async def _watch(self, admin: Admin, total: int) -> None:
+    async def _watch(self, reader: Consumer, total: int) -> None:
         """Take samples, and show them."""
         bars = {"sent": self.progress.add_task("flights as they come", total=total)}
         for name in self.outputs:
             windows = len(self.outcome.expected.windows)
             bars[name] = self.progress.add_task(f"windows by carrier and day: {name}", total=windows)
         while True:
-            self._show(bars, await self._look(admin), total)
+            self._show(bars, await self._look(reader), total)
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _look(self, admin: Admin) -> Sample:
-        if "topic" in self.outputs:
-            self.windows_in_topic = await self._count_topic(admin)
+    async def _look(self, reader: Consumer) -> Sample:
+        while "topic" in self.outputs and (came := await reader.poll(LOOK_EVERY_S * 100)):
+            self.windows_in_topic += len(came)
         sample = await asyncio.to_thread(self._sample)
         self.outcome.samples.append(sample)
         return sample
@@ -253,11 +257,6 @@ class Drill:
         for name in self.outputs:
             told = f"windows by carrier and day: {name}, lag {sample.lag[name]:,}"
             self.progress.update(bars[name], completed=sample.windows[name], description=told)
-
-    async def _count_topic(self, admin: Admin) -> int:
-        partitions = [TopicPartition(DELAYS, number) for number in range(PARTITIONS)]
-        found = await admin.list_offsets(dict.fromkeys(partitions, -1))
-        return sum(each.offset for each in found.values())
 
     def _processed(self) -> int | None:
         """How many records both queries are through with; None before each has done a batch."""

@@ -66,7 +66,7 @@ def write_batches(
         given["topic"] = "t"
     parsed = parse({**given, **{name.replace("_", "."): str(value) for name, value in options.items()}})
     fields = [StructField(name, KINDS[kind][1]) for name, kind in _columns(schema)]
-    return write_rows(parsed, columns_of(StructType(fields), parsed), batches)
+    return write_rows(parsed, columns_of(StructType(fields), parsed), batches).written
 
 
 def arrow(schema: str, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:

@@ -82,12 +82,13 @@ def test_what_turns_idempotence_off_is_told(name: str, value: str, price: str) -
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
+        ({"exactlyOnce": "true", "kafka.acks": "1"}, "exactlyOnce=true contradicts kafka.acks=1"),
         (
-            {"exactlyOnce": "true"},
-            "exactlyOnce='true' is not supported: it needs transactions, which the bro",
+            {"exactlyOnce": "true", "kafka.enable.idempotence": "false"},
+            "exactlyOnce=true contradicts kafka.enable.idempotence=false",
         ),
         ({"exactlyOnce": "maybe"}, "exactlyOnce='maybe' must be true or false"),
-        ({"kafka.transactional.id": "x"}, "kafka.transactional.id is not supported: nothing is written in"),
+        ({"kafka.transactional.id": "x"}, "kafka.transactional.id is not supported: transactions are named"),
         ({"kafka.value.serializer": "x"}, "kafka.value.serializer is not supported: values are binary or"),
         ({"path": "/x"}, "path is not supported: save() and start() take no path"),
         ({"kafka.partitioner.class": "com.acme.Mine"}, "kafka.partitioner.class='com.acme.Mine' is a Java"),

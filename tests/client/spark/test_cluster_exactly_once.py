@@ -1,0 +1,170 @@
+"""exactlyOnce on three real brokers: whoever dies, readers of committed records see each row once."""
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from strandline.base.types import TopicPartition
+from strandline.client.spark.client import cluster_for
+from strandline.client.spark.sink.columns import columns_of
+from strandline.client.spark.sink.options import SinkOptions, parse
+from strandline.client.spark.sink.task import TaskDone, write_rows
+from strandline.client.spark.sink.transactions import Work, abort_all, commit_all
+from strandline.client.spark.sink.trouble import NotWritten
+from strandline.client.sync import Consumer
+from tests.client.spark.sink_harness import arrow
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+WAIT_S = 300
+PARTITIONS = 3
+VALUE = StructType([StructField("value", StringType())])
+
+
+@pytest.fixture
+def topic(strandline_cluster: Any, request: pytest.FixtureRequest) -> str:
+    name = "once-" + re.sub(r"\W", "-", request.node.name.removeprefix("test_"))[-60:]
+    admin = AdminClient({"bootstrap.servers": strandline_cluster.bootstrap})
+    (made,) = admin.create_topics([NewTopic(name, PARTITIONS, 3)]).values()
+    made.result(60)
+    return name
+
+
+@pytest.fixture
+def options(strandline_cluster: Any, topic: str) -> SinkOptions:
+    return parse(
+        {"kafka.bootstrap.servers": strandline_cluster.bootstrap, "topic": topic, "exactlyOnce": "true"}
+    )
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch, topic: str) -> dict[str, int]:
+    """Which task of which batch runs here, as Spark would tell it."""
+    told = {"task": 0, "batch": 7}
+    monkeypatch.setattr(Work, "of_task", lambda _: Work(f"{topic}-{told['task']}", told["batch"]))
+    return told
+
+
+def task(options: SinkOptions, *values: str) -> TaskDone:
+    rows: Iterator[pa.RecordBatch] = iter([arrow("value string", [(value,) for value in values])])
+    return write_rows(options, columns_of(VALUE, options), rows)
+
+
+def commit(options: SinkOptions, *done: TaskDone) -> None:
+    commit_all(cluster_for(options.cluster), options, [one.opened for one in done if one.opened is not None])
+
+
+def committed(cluster: Any, topic: str) -> list[str]:
+    """What a reader of committed records gets, up to the end that it is told."""
+    there = [TopicPartition(topic, at) for at in range(PARTITIONS)]
+    found: list[str] = []
+    with Consumer(
+        cluster.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as consumer:
+        consumer.assign(there)
+        ends = consumer.end_offsets(there)
+        while any(consumer.position(tp) < end for tp, end in ends.items()):
+            found += [record.value.decode() for record in consumer.poll(1000)]
+    return sorted(found)
+
+
+def test_rows_count_when_the_driver_commits(
+    strandline_cluster: Any, topic: str, options: SinkOptions, work: dict[str, int]
+) -> None:
+    first = task(options, "a", "b")
+    work["task"] = 1
+    second = task(options, "c")
+    assert committed(strandline_cluster, topic) == []
+    commit(options, first, second)
+    assert committed(strandline_cluster, topic) == ["a", "b", "c"]
+
+
+def test_a_driver_that_dies_between_two_commits_repeats_only_what_does_not_count(
+    strandline_cluster: Any, topic: str, options: SinkOptions, work: dict[str, int]
+) -> None:
+    first = task(options, "a", "b")
+    work["task"] = 1
+    task(options, "c")
+    commit(options, first)  # and then it dies
+    again = []
+    for work["task"], values in ((0, "ab"), (1, "c")):
+        again.append(task(options, *values))
+    assert again[0] == TaskDone({}), "the first task's rows count already"
+    commit(options, *again)
+    assert committed(strandline_cluster, topic) == ["a", "b", "c"]
+    work.update(task=0, batch=8)
+    commit(options, task(options, "d"))
+    assert committed(strandline_cluster, topic) == ["a", "b", "c", "d"]
+
+
+def test_an_attempt_that_was_replaced_cannot_be_committed(
+    strandline_cluster: Any, topic: str, options: SinkOptions, work: dict[str, int]
+) -> None:
+    before, after = task(options, "a"), task(options, "a")
+    with pytest.raises(
+        NotWritten, match="its transaction is not its own any more: another attempt of the task"
+    ):
+        commit(options, before)
+    commit(options, after)
+    assert committed(strandline_cluster, topic) == ["a"]
+
+
+def test_a_task_that_fails_holds_up_no_reader(
+    strandline_cluster: Any, topic: str, options: SinkOptions, work: dict[str, int]
+) -> None:
+    with pytest.raises(NotWritten, match="its record takes"):
+        task(options, *("a" * 1000 for _ in range(2000)), "b" * (2 << 20))
+    work["task"] = 1
+    commit(options, task(options, "c"))
+    assert committed(strandline_cluster, topic) == ["c"]
+
+
+def test_what_is_aborted_never_counts(
+    strandline_cluster: Any, topic: str, options: SinkOptions, work: dict[str, int]
+) -> None:
+    done = task(options, "a")
+    assert done.opened is not None
+    abort_all(cluster_for(options.cluster), [done.opened])
+    work["task"] = 1
+    commit(options, task(options, "b"))
+    assert committed(strandline_cluster, topic) == ["b"]
+
+
+def test_a_stream_writes_every_row_once_though_batches_are_run_again(
+    spark: SparkSession, strandline_cluster: Any, topic: str, tmp_path: Path
+) -> None:
+    """Each last commit is taken from the checkpoint, as if Spark had died before it. A leader dies, too."""
+    source, servers = f"{topic}-source", {"bootstrap.servers": strandline_cluster.bootstrap}
+    broker = strandline_cluster.brokers[strandline_cluster.leader(topic, 0)]
+    came: list[int] = []
+    for turn in range(3):
+        numbers = range(1000 * turn, 1000 * (turn + 1))
+        frame = spark.createDataFrame([(str(number),) for number in numbers], "value string")
+        frame.write.format("strandline").options(**servers, topic=source).mode("append").save()
+        came += numbers
+        if turn == 1:
+            threading.Thread(target=broker.kill, daemon=True).start()
+        copies = spark.readStream.format("strandline").options(
+            **servers, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=700
+        )
+        writer = copies.load().select("value").writeStream.format("strandline")
+        writer = writer.options(**servers, topic=topic, exactlyOnce="true")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        try:
+            assert writer.trigger(availableNow=True).start().awaitTermination(WAIT_S)
+        finally:
+            if turn == 1:
+                broker.start()
+                strandline_cluster.wait_ready(3)
+        last = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+        last.unlink()
+        last.with_name(f".{last.name}.crc").unlink()
+    assert committed(strandline_cluster, topic) == sorted(map(str, came))
