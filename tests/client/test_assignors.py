@@ -99,8 +99,8 @@ def test_sticky_moves_only_what_balance_needs() -> None:
 
 def test_a_member_that_missed_a_generation_claims_nothing_that_another_was_given_since() -> None:
     stale = SubscribedMember("m0", ("t",), None, (T0, T1), 4)
-    newer = SubscribedMember("m1", ("t",), None, (T1,), 5)
-    assert assign_sticky([stale, newer], {"t": 2}) == {"m0": [T0], "m1": [T1]}
+    newer = SubscribedMember("m1", ("t",), None, (T0,), 5)
+    assert assign_sticky([stale, newer], {"t": 2}) == {"m0": [T1], "m1": [T0]}
 
 
 def test_an_eager_member_tells_the_sticky_assignor_what_it_had() -> None:

@@ -428,3 +428,19 @@ def test_an_administrator_removes_members(run: Any) -> None:
             assert not group.members
 
     run(story())
+
+
+def test_a_transaction_does_not_commit_what_went_to_another_member(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t", 2)
+            async with Consumer(double.servers, topics=["t"], **BY_HAND) as first:
+                await until(lambda: first.assignment() == {T0, T1})
+                assert first.group_metadata([T0, T1]).is_member
+                async with Consumer(double.servers, topics=["t"], **BY_HAND) as second:
+                    await until(lambda: second.assignment() == {T1} and first.assignment() == {T0})
+                    assert first.group_metadata([T0]).generation == second.group_metadata([T1]).generation
+                    with pytest.raises(CommitFailed, match="t-1"):
+                        first.group_metadata([T0, T1])
+
+    run(story())
