@@ -19,16 +19,16 @@ from .decoders import DECODERS, decoder, offsets_decoder
 from .explain import explain
 from .files import Expanded, expand, kind_of
 from .index import index_rows, time_index_rows
-from .rows import BAD, Findings, Row, Wanted
+from .rows import BAD, Decode, Findings, Row, Wanted
 from .segment import segment_rows
 from .small_files import SMALL
 from .text import printer
+from .transaction_decoder import transaction_decoder
 
 HELP = "Print segments, indexes, snapshots and checkpoints, or explain a lookup: DIRECTORY or --files F,G."
 INT32_MAX = (1 << 31) - 1
 MESSAGE_BYTES_MAX = 5 << 20
 REFUSED = {
-    "transaction-log-decoder": "transactions are not supported, so there is no __transaction_state to decode",
     "cluster-metadata-decoder": "metadata is in ZooKeeper, not in a log: use strandline zookeeper get PATH",
     "remote-log-metadata-decoder": "tiered storage is not supported",
 }
@@ -39,6 +39,7 @@ FLAGS = {
     "index-sanity-check": "run only the check that decides at startup whether an index is rebuilt",
     "verify-index-only": "compare indexes with their segments and print only mismatches",
     "offsets-decoder": "decode records of __consumer_offsets",
+    "transaction-log-decoder": "decode records of __transaction_state",
     "json": "print one JSON object per line",
 }
 
@@ -121,7 +122,8 @@ def _rows(names: Sequence[str], options: argparse.Namespace, wanted: Wanted) -> 
 
 
 def _wanted(options: argparse.Namespace) -> Wanted:
-    decoding = options.offsets_decoder or options.key_decoder_class or options.value_decoder_class
+    internal = options.offsets_decoder or options.transaction_log_decoder
+    decoding = internal or options.key_decoder_class or options.value_decoder_class
     contents = bool(options.print_data_log or decoding)
     return Wanted(
         contents=contents,
@@ -132,10 +134,16 @@ def _wanted(options: argparse.Namespace) -> Wanted:
         bytes_max=options.max_bytes,
         cut=options.max_bytes != INT32_MAX,
         message_bytes_max=options.max_message_size,
-        decode=offsets_decoder
-        if options.offsets_decoder
-        else decoder(options.key_decoder_class or "string", options.value_decoder_class or "string"),
+        decode=_decode(options),
     )
+
+
+def _decode(options: argparse.Namespace) -> Decode:
+    if options.offsets_decoder:
+        return offsets_decoder
+    if options.transaction_log_decoder:
+        return transaction_decoder
+    return decoder(options.key_decoder_class or "string", options.value_decoder_class or "string")
 
 
 def _file(found: Expanded, wanted: Wanted, findings: Findings) -> Iterator[Row]:

@@ -13,6 +13,8 @@ import typer
 from strandline.base.types import TopicPartition
 from strandline.broker.groups import offset_records
 from strandline.broker.groups.offset_records import GroupMetadataValue, MemberMetadata, OffsetCommitValue
+from strandline.broker.transactions.records import transaction_key, transaction_value
+from strandline.broker.transactions.state import ProducerIdentity, Standing, TransactionState
 from strandline.cli.dump.command import main
 from strandline.cli.dump.explain import searched
 from strandline.client.consumer.group_protocol import encode_assignment, encode_subscription
@@ -138,8 +140,28 @@ def test_decoders(dump: Dump, tmp_path: Path) -> None:
     assert dump("--files", path, "--value-decoder-class", "hex").lines[4].endswith("payload: c3a9")
     assert dump("--files", path, "--value-decoder-class").lines[4].endswith("payload: é")
     assert "is a Java class" in dump("--files", path, "--key-decoder-class", "com.example.Mine", expect=2).err
-    for flag in ("transaction-log-decoder", "cluster-metadata-decoder", "remote-log-metadata-decoder"):
+    for flag in ("cluster-metadata-decoder", "remote-log-metadata-decoder"):
         assert f"--{flag}:" in dump("--files", path, f"--{flag}", expect=2).err
+
+
+def test_records_of_transactions(dump: Dump, tmp_path: Path) -> None:
+    standing = Standing(
+        producer=ProducerIdentity(7, 3),
+        timeout_ms=60_000,
+        state=TransactionState.ONGOING,
+        partitions=frozenset({TopicPartition("t", 1), TopicPartition("t", 0)}),
+        started_ms=AT,
+        updated_ms=AT,
+    )
+    key = transaction_key("tx")
+    batch = batch_of((key, transaction_value(standing)), (key, None), (b"\0\7x", b""), (None, b""))
+    told = dump("--transaction-log-decoder", write(tmp_path, batch)).lines
+    assert told[3].endswith(
+        "key: transaction_metadata::transactionalId=tx payload: producerId:7,producerEpoch:3,state=Ongoing,"
+        f"partitions=[t-0,t-1],txnLastUpdateTimestamp={AT},txnTimeoutMs=60000"
+    )
+    assert told[4].endswith("key: transaction_metadata::transactionalId=tx payload: <DELETE>")
+    assert "Error at offset 2, skipping." in told[5] and "Error at offset 3, skipping." in told[6]
 
 
 def test_records_of_groups(dump: Dump, tmp_path: Path) -> None:
