@@ -5,18 +5,20 @@ the ongoing transaction. Its guard is taken before the coordinator is asked. It 
 happened to the transaction meanwhile: after a marker the answer may be out of date, and a late batch would
 open a transaction that nobody ends.
 A guard also keeps the lowest sequence that has asked. While an earlier batch must be sent again, a later one
-is refused: a producer that is new here could begin anywhere else.
+is refused: a producer that is new here could begin anywhere else. Each epoch has its own: before the
+coordinator has answered, a batch may say any, and must not stand in the way of the true one.
 Left to others: who is asked (broker/transactions/verification.py), the append (partition.py).
 """
 
 from ...protocol.batches import BatchHeader
 from ...protocol.errors import ErrorCode, error_for
 
-GUARDS_MAX = 1000  # per partition; the oldest makes room, and its producer asks again
+GUARDS_MAX = 1000  # producers per partition; the oldest makes room, and asks again
+EPOCHS_MAX = 4  # per producer, likewise
 
 
 class Guard:
-    """One producer's transaction that has not begun in this partition."""
+    """A transaction of one producer, in one epoch, that has not begun in this partition."""
 
     __slots__ = ("lowest_sequence", "producer_epoch", "void")
 
@@ -27,26 +29,28 @@ class Guard:
 
 
 class VerificationGuards:
-    """The guards of one partition, by producer id."""
+    """The guards of one partition, by producer id and epoch."""
 
     __slots__ = ("_of",)
 
     def __init__(self) -> None:
-        self._of: dict[int, Guard] = {}
+        self._of: dict[int, dict[int, Guard]] = {}
 
     def __len__(self) -> int:
         return len(self._of)
 
     def take(self, producer_id: int, producer_epoch: int, sequence: int) -> Guard:
         """The guard of a batch, before its coordinator is asked."""
-        guard = self._of.get(producer_id)
-        if guard is None or producer_epoch > guard.producer_epoch:
-            self.end(producer_id, ErrorCode.INVALID_PRODUCER_EPOCH)
-            guard = self._of[producer_id] = Guard(producer_epoch, sequence)
-            if len(self._of) > GUARDS_MAX:
-                self.end(next(iter(self._of)), ErrorCode.NOT_ENOUGH_REPLICAS)
-        elif producer_epoch == guard.producer_epoch:
+        guards = self._of.setdefault(producer_id, {})
+        guard = guards.get(producer_epoch)
+        if guard is not None:
             guard.lowest_sequence = min(guard.lowest_sequence, sequence)
+            return guard
+        guard = guards[producer_epoch] = Guard(producer_epoch, sequence)
+        if len(guards) > EPOCHS_MAX:
+            guards.pop(next(iter(guards))).void = ErrorCode.NOT_ENOUGH_REPLICAS
+        if len(self._of) > GUARDS_MAX:
+            self.end(next(iter(self._of)), ErrorCode.NOT_ENOUGH_REPLICAS)
         return guard
 
     def check(self, header: BatchHeader, guard: Guard | None) -> None:
@@ -55,9 +59,8 @@ class VerificationGuards:
             raise error_for(ErrorCode.INVALID_TXN_STATE, "the batch is not part of an ongoing transaction")
         if guard.void:
             raise error_for(guard.void, "the transaction has changed while its coordinator was asked")
-        assert self._of.get(header.producer_id) is guard, "a guard that is not void is here"
-        if header.producer_epoch < guard.producer_epoch:
-            raise error_for(ErrorCode.INVALID_PRODUCER_EPOCH, "a newer producer of the same id has begun")
+        held = self._of.get(header.producer_id, {}).get(header.producer_epoch)
+        assert held is guard, "a guard that is not void is here"
         if header.base_sequence > guard.lowest_sequence:
             raise error_for(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -67,8 +70,7 @@ class VerificationGuards:
 
     def end(self, producer_id: int, why: ErrorCode = ErrorCode.INVALID_TXN_STATE) -> None:
         """The producer's transaction has begun here, has ended, or cannot begin."""
-        guard = self._of.pop(producer_id, None)
-        if guard is not None:
+        for guard in self._of.pop(producer_id, {}).values():
             guard.void = why
 
     def clear(self, why: ErrorCode) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from strandline.broker.replicas.local_appends import append_local
 from strandline.broker.replicas.marker_writes import write_marker
-from strandline.broker.replicas.verification_guards import GUARDS_MAX, VerificationGuards
+from strandline.broker.replicas.verification_guards import EPOCHS_MAX, GUARDS_MAX, VerificationGuards
 from strandline.protocol.batches import read_header
-from strandline.protocol.errors import ApiError, ErrorCode, InvalidTxnState
+from strandline.protocol.errors import ErrorCode, InvalidTxnState
 from strandline.protocol.markers import EndMarker
 from tests.broker.replica_harness import TP, ask, batch, outcome, produce, until
 from tests.broker.transaction_harness import PRODUCER, Oracle, Scene, code_of, scene, sent, transactional
@@ -187,19 +187,26 @@ async def test_offsets_that_a_broker_writes_are_verified_too(tmp_path: Path) -> 
         assert play.partition.guard_for(PRODUCER, 0) is None, "it has begun"
 
 
-def test_guards_make_room_and_follow_the_epoch() -> None:
+async def test_a_refused_batch_of_a_made_up_epoch_stands_in_nobodys_way(tmp_path: Path) -> None:
+    async with scene(tmp_path, isr=(1,)) as play:
+        oracle = Oracle(play)
+        oracle.says = ErrorCode.INVALID_PRODUCER_EPOCH
+        assert (await send(play, transactional(b"a", epoch=9)))[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+        oracle.says = 0
+        assert await send(play, transactional(b"a")) == (0, 0)
+
+
+def test_guards_make_room() -> None:
     guards = VerificationGuards()
     first = guards.take(PRODUCER, 1, 4)
-    assert guards.take(PRODUCER, 1, 4) is first
-    fenced = guards.take(PRODUCER, 2, 0)
-    assert first.void == ErrorCode.INVALID_PRODUCER_EPOCH and fenced is not first
-    assert guards.take(PRODUCER, 1, 4) is fenced and fenced.lowest_sequence == 0
-    old = read_header(transactional(b"a", sequence=4, epoch=1))
-    with pytest.raises(ApiError) as refused:
-        guards.check(old, fenced)
-    assert refused.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert guards.take(PRODUCER, 1, 3) is first and first.lowest_sequence == 3
+    newer = guards.take(PRODUCER, 2, 0)
+    assert guards.take(PRODUCER, 1, 4) is first and not first.void, "each epoch has its own"
+    for epoch in range(EPOCHS_MAX - 1):
+        guards.take(PRODUCER, 10 + epoch, 0)
+    assert (first.void, newer.void) == (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NONE)
     for number in range(GUARDS_MAX):
         guards.take(100 + number, 0, 0)
-    assert (len(guards), fenced.void) == (GUARDS_MAX, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert (len(guards), newer.void) == (GUARDS_MAX, ErrorCode.NOT_ENOUGH_REPLICAS)
     with pytest.raises(InvalidTxnState):
-        guards.check(old, None)
+        guards.check(read_header(transactional(b"a", sequence=4, epoch=1)), None)
