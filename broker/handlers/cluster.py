@@ -6,7 +6,7 @@ v1 endpoint type
 from typing import TYPE_CHECKING
 
 from ...protocol.apis import Api
-from ...protocol.errors import ApiError, InvalidRequest
+from ...protocol.errors import ApiError, ErrorCode, error_for
 from ...protocol.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -19,15 +19,20 @@ from .metadata import CLUSTER_OPERATIONS, live_brokers
 if TYPE_CHECKING:
     from ..context import BrokerContext
 
-BROKERS_ENDPOINT = 1
+BROKERS_ENDPOINT, CONTROLLERS_ENDPOINT = 1, 2
 
 
 def describe_cluster(
     broker: "BrokerContext", exchange: Exchange, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     """The same as Metadata, without topics."""
+    if request.endpoint_type == CONTROLLERS_ENDPOINT:
+        raise error_for(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker's endpoint: expected type 1")
     if request.endpoint_type != BROKERS_ENDPOINT:
-        raise InvalidRequest("endpoints of controllers are not supported, only of brokers")
+        raise error_for(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            f"there is no endpoint of type {request.endpoint_type}: expected 1, brokers",
+        )
     picture = broker.metadata
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,

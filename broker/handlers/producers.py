@@ -1,8 +1,9 @@
 """InitProducerId 0-5: an id and an epoch for a producer.
 
-v2 flexible · v3 the producer sends the id and epoch it has and gets the next epoch · v4 may answer
-PRODUCER_FENCED, older versions INVALID_PRODUCER_EPOCH · v5 may answer TRANSACTION_ABORTABLE
-With a transactional id its coordinator must be asked, who fences whoever had that id before.
+v2 flexible · v3 the producer sends the id and epoch it has · v4 may answer PRODUCER_FENCED, older versions
+INVALID_PRODUCER_EPOCH · v5 may answer TRANSACTION_ABORTABLE
+With a transactional id its coordinator must be asked, who fences whoever had that id before, and gives the
+next epoch to the one who has it. Without one the answer is a new id, whatever the producer has.
 Left to others: where ids come from (producer_ids.py), deduplication (storage/log/producer_state.py), who
 may have a transactional id (transactions/transaction.py).
 """
@@ -19,23 +20,19 @@ from .transactions.progress import fit
 if TYPE_CHECKING:
     from ..context import BrokerContext
 
-EPOCH_MAX = (1 << 15) - 1
+NONE = -1
 FENCED_SINCE = 4
 
 
 async def handle(
     broker: "BrokerContext", exchange: Exchange, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | None:
-    """A new id with epoch 0, or the next epoch of the id that the producer has."""
-    if (request.producer_id < 0) != (request.producer_epoch < 0):
+    """A new id with epoch 0, or what the coordinator of the transactional id says."""
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         raise InvalidRequest("expected both a producer id and an epoch, or neither")
     if request.transactional_id is not None:
         await _init_transactional(broker, exchange, request, request.transactional_id)
         return None
-    if 0 <= request.producer_epoch < EPOCH_MAX - 1:
-        return InitProducerIdResponse(
-            producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1
-        )
     return InitProducerIdResponse(producer_id=await broker.producer_ids.take(), producer_epoch=0)
 
 
@@ -44,7 +41,7 @@ async def _init_transactional(
 ) -> None:
     """Parked until the coordinator's record is committed."""
     has = ProducerIdentity(request.producer_id, request.producer_epoch)
-    asked = InitAsked(request.transaction_timeout_ms, has if has.id >= 0 else None)
+    asked = InitAsked(request.transaction_timeout_ms, None if has.id == NONE else has)
 
     def answer(told: Answer) -> None:
         exchange.answer(

@@ -186,6 +186,8 @@ class ReassignmentWriter:
 
     async def _move(self, name: str, asked: Mapping[int, Sequence[int] | None]) -> tuple[int, Refusals]:
         refused: Refusals = {}
+        if not name:
+            raise UnknownTopicOrPartition("a topic without a name does not exist")  # nor has it a znode
         is_ending = name in self._reach.state().deletions
         versions: list[int] = []
 

@@ -21,7 +21,6 @@ from ...protocol.errors import (
     ApiError,
     InvalidConfig,
     InvalidPartitions,
-    InvalidReplicationFactor,
     InvalidRequest,
     NotController,
     RequestTimedOut,
@@ -121,7 +120,7 @@ class TopicRequests:
             )
         return topics.CreatableTopicResult(
             name=topic.name,
-            topic_id=topic.id,
+            topic_id=NO_UUID if validate_only else topic.id,
             num_partitions=len(topic.replicas),
             replication_factor=len(topic.replicas[0]),
         )
@@ -154,10 +153,10 @@ class TopicRequests:
             factor = defaults.replication_factor if factor == -1 else factor
             racks = self._racks
             return spread(racks, range(partitions), factor, anywhere(len(racks), self._random_bytes))
-        if wanted.num_partitions != -1:
-            raise InvalidPartitions("with an assignment, the number of partitions must be -1")
-        if wanted.replication_factor != -1:
-            raise InvalidReplicationFactor("with an assignment, the replication factor must be -1")
+        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+            raise InvalidRequest(
+                "with an assignment, the number of partitions and the replication factor must be -1"
+            )
         chosen = {one.partition_index: one.broker_ids for one in wanted.assignments}
         if len(chosen) != len(wanted.assignments):
             raise InvalidRequest("a partition is assigned twice")
@@ -232,15 +231,22 @@ class TopicRequests:
     ) -> topics.CreatePartitionsResponse:
         """Add partitions to each topic of the request."""
         deadline = deadline_in(request.timeout_ms)
+        times = Counter(topic.name for topic in request.topics)
+        wanted = {topic.name: topic for topic in request.topics}
         results = await asyncio.gather(
-            *(self._grown(wanted, request.validate_only, deadline) for wanted in request.topics)
+            *(
+                self._grown(topic, times[topic.name] > 1, request.validate_only, deadline)
+                for topic in wanted.values()
+            )
         )
         return topics.CreatePartitionsResponse(results=list(results))
 
     async def _grown(
-        self, wanted: topics.CreatePartitionsTopic, validate_only: bool, deadline: float
+        self, wanted: topics.CreatePartitionsTopic, repeated: bool, validate_only: bool, deadline: float
     ) -> topics.CreatePartitionsTopicResult:
         try:
+            if repeated:
+                raise InvalidRequest(f"topic {wanted.name!r} is in the request more than once")
             added = self._growth(wanted)
             if not validate_only:
                 await self._finish(
@@ -317,6 +323,8 @@ class TopicRequests:
         return topics.DeletableTopicResult(name=name, topic_id=topic_id)
 
     def _find(self, wanted: topics.DeleteTopicState) -> Topic:
+        if wanted.name is not None and wanted.topic_id != NO_UUID:
+            raise InvalidRequest("a topic is named by its name or by its id, not by both")
         if wanted.name is not None:
             topic = self._state.topics.get(wanted.name)
             if topic is None:

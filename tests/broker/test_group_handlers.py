@@ -142,7 +142,10 @@ def admit(client: Client, version: int = 9) -> str:
 
 def sync(client: Client, member_id: str, version: int = 5) -> Any:
     given = [members.SyncGroupRequestAssignment(member_id=member_id, assignment=b"p0")]
-    request = members.SyncGroupRequest(group_id="g", generation_id=1, member_id=member_id, assignments=given)
+    names = {"protocol_type": "consumer", "protocol_name": "range"}
+    request = members.SyncGroupRequest(
+        group_id="g", generation_id=1, member_id=member_id, assignments=given, **names
+    )
     parked = client.send(request, version)
     assert parked == []
     client.stage.commit()
@@ -166,6 +169,17 @@ def test_join(version: int) -> None:
 def test_sync(version: int) -> None:
     async def story(client: Client) -> None:
         assert sync(client, admit(client), version).assignment == b"p0"
+
+    play(story)
+
+
+@pytest.mark.parametrize("names", [{}, {"protocol_type": "consumer"}, {"protocol_name": "range"}])
+def test_a_sync_names_its_protocol_since_it_can(names: dict[str, str]) -> None:
+    async def story(client: Client) -> None:
+        member_id = admit(client)
+        request = members.SyncGroupRequest(group_id="g", generation_id=1, member_id=member_id, **names)
+        (answer,) = client.send(request, 5)
+        assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
     play(story)
 

@@ -17,6 +17,7 @@ from strandline.broker.network.exchange import Exchange, Listener
 from strandline.broker.network.metrics import Metrics
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.errors import (
+    ApiError,
     ErrorCode,
     InvalidRequest,
     NotController,
@@ -335,18 +336,17 @@ async def test_a_topic_is_created_in_the_background_once() -> None:
     assert [t.name for r in made.controller.asked for t in r.topics] == ["new"]
 
 
-async def test_producers_get_ids_and_epochs() -> None:
+async def test_producers_get_ids() -> None:
     made, there = broker(), exchange(Api.INIT_PRODUCER_ID, 3)
     first = await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1))
     second = await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1))
     assert (first.producer_id, second.producer_id, second.producer_epoch) == (1000, 1001, 0)
     again = InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7, producer_epoch=3)
-    bumped = await producers.handle(made, there, again)
-    assert (bumped.producer_id, bumped.producer_epoch) == (7, 4)
-    worn = InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7, producer_epoch=32766)
-    assert (await producers.handle(made, there, worn)).producer_id == 1002
-    with pytest.raises(InvalidRequest) as caught:
-        await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7))
+    third = await producers.handle(made, there, again)
+    assert (third.producer_id, third.producer_epoch) == (1002, 0), "an id that is not given out twice"
+    for half in ({"producer_id": 7}, {"producer_epoch": 3}, {"producer_epoch": -2}):
+        with pytest.raises(InvalidRequest) as caught:
+            await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1, **half))
     refused = producers.refuse(again, caught.value)
     assert (refused.error_code, refused.producer_id) == (42, -1)
 
@@ -356,6 +356,14 @@ def test_the_cluster_is_described() -> None:
     response = cluster.describe_cluster(made, exchange(Api.DESCRIBE_CLUSTER, 1), DescribeClusterRequest())
     assert (response.cluster_id, response.controller_id) == ("the-cluster", 1)
     assert [(b.broker_id, b.port) for b in response.brokers] == [(1, 9001), (2, 9002)]
+
+
+@pytest.mark.parametrize(("endpoint", "code"), [(2, 114), (0, 115), (7, 115)])
+def test_only_brokers_have_endpoints(endpoint: int, code: int) -> None:
+    request = DescribeClusterRequest(endpoint_type=endpoint)
+    with pytest.raises(ApiError) as caught:
+        cluster.describe_cluster(broker(), exchange(Api.DESCRIBE_CLUSTER, 1), request)
+    assert cluster.refuse_describe_cluster(request, caught.value).error_code == code
 
 
 async def test_topics_are_not_deleted_where_that_is_switched_off() -> None:

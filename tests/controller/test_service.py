@@ -50,14 +50,23 @@ async def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
         chosen = [topics.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1])]
         bad = await create(one, "u", -1, -1, assignments=chosen)
         assert bad.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        for partitions, factor in ((1, -1), (-1, 1)):
+            torn = await create(one, "u", partitions, factor, assignments=chosen)
+            assert torn.error_code == ErrorCode.INVALID_REQUEST, "counted, and assigned one by one"
 
         assert await one.zk.exists(documents.life_path(made.topic_id)) is not None
 
+        twice = [topics.CreatePartitionsTopic(name="t", count=count) for count in (3, 4)]
+        torn = await one.controller.ask(topics.CreatePartitionsRequest(topics=twice, timeout_ms=5000))
+        assert [(r.name, r.error_code) for r in torn.results] == [("t", ErrorCode.INVALID_REQUEST)]
         more = topics.CreatePartitionsTopic(name="t", count=3)
         grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000))
         assert grown.results[0].error_code == 0
         assert ("t-2", 0) in two.heard_at
 
+        both = topics.DeleteTopicState(name="t", topic_id=made.topic_id)
+        torn = await one.controller.ask(topics.DeleteTopicsRequest(topics=[both], timeout_ms=5000))
+        assert torn.responses[0].error_code == ErrorCode.INVALID_REQUEST, "a name and an id may disagree"
         gone = await one.controller.ask(
             topics.DeleteTopicsRequest(topics=[topics.DeleteTopicState(name="t")], timeout_ms=5000)
         )

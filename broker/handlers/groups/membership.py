@@ -10,7 +10,7 @@ Left to others: the rules (../groups/group.py); finding a coordinator, describin
 """
 
 from ....protocol.apis import Api
-from ....protocol.errors import ApiError, ErrorCode
+from ....protocol.errors import ApiError, ErrorCode, error_for
 from ....protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -30,6 +30,7 @@ from ...network.exchange import Exchange, HandlerEntry
 MEMBER_ID_FIRST = 4
 PROTOCOL_TYPE_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
+PROTOCOL_NAMED_SINCE = 5
 SEVERAL_LEAVE_SINCE = 3
 
 
@@ -78,6 +79,8 @@ def refuse_join(request: JoinGroupRequest, error: ApiError) -> JoinGroupResponse
 
 def sync(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest) -> None:
     """Parked until the leader has sent the assignment and its record is committed."""
+    if exchange.version >= PROTOCOL_NAMED_SINCE and None in (request.protocol_type, request.protocol_name):
+        raise error_for(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name must be given")
     asked = SyncAsked(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
