@@ -78,6 +78,7 @@ mutants: setup
 
 docs: setup
 	$(BIN)/strandline docs docs
+	$(BIN)/python -m tests.conformance.differential.page
 
 clean:
 	rm -rf $(VENV) build protocol/*.so .mypy_cache .ruff_cache .hypothesis .demo

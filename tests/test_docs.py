@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from strandline.cli.docs.command import PAGES
+from tests.conformance.differential import page as differences
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -17,6 +18,10 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 @pytest.mark.parametrize("name", PAGES)
 def test_generated_pages_are_fresh(name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == PAGES[name](), f"docs/{name} is old: run `make docs`"
+
+
+def test_the_page_of_differences_is_fresh() -> None:
+    assert differences.PAGE.read_text() == differences.render(), "docs/differences.md is old: run `make docs`"
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())
