@@ -1,4 +1,4 @@
-"""Exactly once by foreign clients: copiers commit what they have read with what they write of it.
+"""Exactly once, by any client: copiers commit what they have read with what they write of it.
 
 Some of their transactions are aborted; one copier is killed in the middle and comes back, the brokers that
 coordinate group and transactions are killed, too. A reader of committed records finds each record once.
@@ -26,6 +26,7 @@ HERE = Path(__file__).parent / "probes"
 PARTITIONS = 3
 RECORDS = 600
 COPIERS = {
+    "strandline": ("a", "b"),
     "librdkafka": ("a", "b"),
     "java": ("a", "b"),
     "aiokafka": ("a",),  # it does not say for which member it commits: only one may read a partition

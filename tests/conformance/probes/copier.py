@@ -1,8 +1,8 @@
-"""Copies a topic into another, each batch with its offsets in one transaction: librdkafka or aiokafka.
+"""Copies a topic into another, each batch with its offsets in one transaction.
 
-`copier.py librdkafka|aiokafka <bootstrap> <in> <out> <group> <transactional id>`. Every fourth transaction is
-aborted by choice, and its records are read again. It runs until its standard input ends, and ends by itself
-when it is fenced.
+`copier.py librdkafka|aiokafka|strandline <bootstrap> <in> <out> <group> <transactional id>`. Every fourth
+transaction is aborted by choice, and its records are read again. It runs until its standard input ends, and
+ends by itself when it is fenced.
 """
 
 import asyncio
@@ -114,13 +114,58 @@ async def aiokafka(bootstrap: str, source: str, target: str, group: str, name: s
     await producer.stop()
 
 
+class Chosen(Exception):
+    """This transaction is to be aborted."""
+
+
+async def strandline(bootstrap: str, source: str, target: str, group: str, name: str) -> None:
+    from strandline.client import ApiError, Consumer, Producer, ProducerFenced, TopicPartition
+
+    reading: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    reading |= {"enable_auto_commit": False, "session_timeout_ms": 6000, "topics": [source], "group": group}
+
+    async def rewind(consumer: Consumer) -> None:
+        while True:
+            try:
+                for place, mark in (await consumer.committed(*consumer.assignment())).items():
+                    consumer.seek(place, mark.offset if mark else 0)
+                return
+            except (ApiError, ValueError) as error:  # the coordinator moves, or the assignment has changed
+                print(f"{name}: {error}", file=sys.stderr)
+
+    async with (
+        Producer(bootstrap, transactional_id=name) as producer,
+        Consumer(bootstrap, **reading) as consumer,
+    ):
+        await producer.init_transactions()  # ends what an earlier life has left open
+        count = 0
+        while not is_ended():
+            records = await consumer.poll(100, max_records=BATCH)
+            if not records:
+                continue
+            count += 1
+            try:
+                async with producer.transaction():
+                    for one in records:
+                        producer.send(target, one.value)
+                    offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
+                    await producer.send_offsets(offsets, consumer.group_metadata(offsets))
+                    if count % CHOSEN == 0:
+                        raise Chosen
+            except ProducerFenced:
+                raise
+            except (Chosen, ApiError) as error:
+                print(f"{name}: {error!r}", file=sys.stderr)
+                await rewind(consumer)
+
+
 def main() -> None:
     client, *arguments = sys.argv[1:]
     threading.Thread(target=lambda: (sys.stdin.read(), ENDED.set()), daemon=True).start()
     if client == "librdkafka":
         librdkafka(*arguments)
     else:
-        asyncio.run(aiokafka(*arguments))
+        asyncio.run({"aiokafka": aiokafka, "strandline": strandline}[client](*arguments))
 
 
 if __name__ == "__main__":
