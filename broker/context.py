@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .transactions.verification import Verification
     from .upkeep.compaction import Compactor
     from .upkeep.delete_records import Deletions
+    from .upkeep.log_dir_moves import LogDirMoves
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class BrokerContext:
     producer_ids: "ProducerIds"
     verification: "Verification"
     cleaning: "Compactor"
+    moves: "LogDirMoves"
     held: "HeldAnswers"
     refresh: Callable[[], Awaitable[None]]
     """Reads this broker's config again, so that a client sees its own change."""

@@ -69,6 +69,7 @@ from .turn import Turn
 from .upkeep.cleaner_processes import Cleaners, HelperProcesses, ThreadCleaners
 from .upkeep.compaction import Compactor
 from .upkeep.disk_failures import DiskFailures
+from .upkeep.log_dir_moves import LogDirMoves
 from .upkeep.passes import Upkeep
 from .zookeeper_sessions import ZkSessions
 
@@ -235,6 +236,7 @@ class Node:
         self.cleaning = Compactor(
             logs, replicas, self._clock, cleaners, self._random.randbytes, shared.on_disk_failed, self.fail
         )
+        moves = LogDirMoves(logs, replicas, shared, self.fail)
         self.broker = BrokerContext(
             live=self.live, clock=self._clock, cluster_id=self._registration.cluster_id, cache=cache,
             metrics=metrics, logs=logs, shared=shared, replicas=replicas, settings=parts.settings,
@@ -242,10 +244,10 @@ class Node:
             client_sessions=parts.client_sessions, fetchers=parts.fetchers, deletions=parts.deletions,
             roles=parts.roles, groups=groups, transactions=transactions, controller=controller,
             forwarder=forwarder, producer_ids=producer_ids, cleaning=self.cleaning, held=held,
-            verification=verification, refresh=self._watch.refresh, fail=self.fail,
+            verification=verification, refresh=self._watch.refresh, moves=moves, fail=self.fail,
         )  # fmt: skip
         upkeep = Upkeep(logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current)
-        for part in (parts, groups, transactions, upkeep, self.cleaning):
+        for part in (parts, groups, transactions, upkeep, self.cleaning, moves):
             part.start()
             stops.push_async_callback(part.stop)
         self._follow_changes(logs, tasks)

@@ -68,6 +68,7 @@ class Api(IntEnum):
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -184,6 +185,9 @@ _TABLE = (
     ),
     _public(Api.DESCRIBE_CONFIGS, cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse),
     _public(Api.ALTER_CONFIGS, config_changes.AlterConfigsRequest, config_changes.AlterConfigsResponse),
+    _public(
+        Api.ALTER_REPLICA_LOG_DIRS, log_dirs.AlterReplicaLogDirsRequest, log_dirs.AlterReplicaLogDirsResponse
+    ),
     _public(Api.DESCRIBE_LOG_DIRS, log_dirs.DescribeLogDirsRequest, log_dirs.DescribeLogDirsResponse),
     _public(Api.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
     _public(Api.DELETE_GROUPS, group_admin.DeleteGroupsRequest, group_admin.DeleteGroupsResponse),

@@ -65,6 +65,12 @@ class ReplicaNotAvailable(ApiError):
     code = ErrorCode.REPLICA_NOT_AVAILABLE
 
 
+class LogDirNotFound(ApiError):
+    """The broker has no such log directory."""
+
+    code = ErrorCode.LOG_DIR_NOT_FOUND
+
+
 class MessageTooLarge(ApiError):
     """A batch is larger than the topic allows."""
 

@@ -1,6 +1,8 @@
-"""DescribeLogDirs 0-4: the log directories of one broker, and how much each replica takes there.
+"""DescribeLogDirs 0-4 and AlterReplicaLogDirs 0-2: the log directories of one broker, what each replica takes
+there, and which one it is to move to.
 
-v1 throttling counts after the answer · v2 flexible · v3 an error for the whole · v4 bytes of the volume
+DescribeLogDirs: v1 throttling counts after the answer · v2 flexible · v3 an error for the whole · v4 bytes of
+the volume · AlterReplicaLogDirs: v1 as before · v2 flexible
 A field with a tag from 10000 on is our own: Kafka's tools skip it.
 """
 
@@ -24,7 +26,10 @@ class DescribeLogDirsRequest:
 
 @struct
 class DescribeLogDirsPartition:
-    """One replica: its bytes, and how far its end lies behind what is known to be committed."""
+    """One replica: its bytes, and how far its end lies behind what is known to be committed.
+
+    `is_future_key`: a copy on its way here; it lies behind the end of the log that it will be.
+    """
 
     partition_index: Int32
     partition_size: Int64
@@ -59,3 +64,50 @@ class DescribeLogDirsResponse:
     throttle_time_ms: Int32 = 0
     error_code: Int16 = since(3, default=0)
     results: list[DescribeLogDirsResult] = since(0, default=[])
+
+
+@struct
+class AlterReplicaLogDirTopic:
+    """Partitions of one topic."""
+
+    name: String
+    partitions: list[Int32]
+
+
+@struct
+class AlterReplicaLogDir:
+    """The replicas that shall be in one directory."""
+
+    path: String
+    topics: list[AlterReplicaLogDirTopic]
+
+
+@message(key=34, versions=(0, 2), flexible=2)
+class AlterReplicaLogDirsRequest:
+    """Which replicas of this broker move where."""
+
+    dirs: list[AlterReplicaLogDir]
+
+
+@struct
+class AlterReplicaLogDirPartitionResult:
+    """What became of the wish; the move itself may take long."""
+
+    partition_index: Int32
+    error_code: Int16 = 0
+
+
+@struct
+class AlterReplicaLogDirTopicResult:
+    """Partitions of one topic."""
+
+    topic_name: String
+    partitions: list[AlterReplicaLogDirPartitionResult]
+
+
+@message(key=34, versions=(0, 2), flexible=2)
+class AlterReplicaLogDirsResponse:
+    """One result for each partition of the request."""
+
+    throttle_time_ms: Int32 = 0
+    results: list[AlterReplicaLogDirTopicResult]

@@ -21,18 +21,18 @@ from ..log.log import Log
 from ..log.new_log import Fresh
 from ..log.pending_deletion import PendingDeletion
 from ..log.producer_state import ProducerStates
+from ..log.relocation import MOVED_FROM, Relocation
 from ..log.retention import FOREVER, expired, with_ends
-from ..quarantine import NAME_MAX
 from ..recovery.failure_scope import Obstructed
 from ..recovery.old_formats import OldFormat
 from ..recovery.recover_log import BeforeLoss, Recovered
-from ..segment.file_names import DIRECTORY_DELETED, STRAY
+from ..segment.file_names import DIRECTORY_DELETED, FUTURE, STRAY
 from ..segment.memory_budget import MemoryBudget
 from ..segment.open_files import OpenSegments
 from .close_logs import close_all
 from .log_dirs import LogDirs
 from .offset_checkpoints import Bounds, Lowered, OffsetCheckpoints
-from .open_logs import AmbiguousDirectory, Directory, Opening, Stop, parse_directory
+from .open_logs import AmbiguousDirectory, Directory, Opening, Stop, marked, parse_directory
 from .workers import Crew, one_by_one
 
 __all__ = ["STRAY", "AmbiguousDirectory", "Logs", "Obstructed", "OldFormat", "Stop", "parse_directory"]
@@ -61,6 +61,8 @@ class Logs:
         self.closed: set[TopicPartition] = set()  # there, but not opened: no room to recover them
         self.spoilt: dict[TopicPartition, str] = {}  # there, but they cannot be opened: why
         self._being_opened: frozenset[TopicPartition] = frozenset()  # by a thread, unaware of removals
+        self.preferred: dict[TopicPartition, str] = {}  # where logs that are not here yet shall go
+        self.interrupted: dict[TopicPartition, str] = {}  # where logs were going when the last process ended
         self.recovered: list[Recovered] = []
         self.condemned = PendingDeletion()
         self.starts_moved: set[str] = set()  # directories where log starts moved since the last checkpoint
@@ -128,6 +130,7 @@ class Logs:
                 raise directory.failure
             self.give_up(directory.path, str(directory.failure))
         self.condemned.add(directory.condemned)
+        self.interrupted.update(dict.fromkeys(directory.coming, directory.path))
         for opened, cost, known in directory.opened:
             opened.belongs_to(self._open_segments)
             partition = opened.partition
@@ -198,7 +201,10 @@ class Logs:
         if partition in self.closed or partition in self.spoilt or partition in self._being_opened:
             why = self.spoilt.get(partition, f"no space to recover the log of {partition}")
             raise ReplicaElsewhere(self._dir_of.get(partition, str(partition)), OSError(why))
-        directory = self._dir_of[partition] = self.places.for_new(self._dir_of.values())
+        preferred = self.preferred.pop(partition, None)
+        if preferred not in self.places.usable:
+            preferred = self.places.for_new(self._dir_of.values())
+        directory = self._dir_of[partition] = preferred
         return Fresh(partition, topic_id, config, directory)
 
     def make(self, wanted: Sequence[Fresh], sync: bool = False) -> None:
@@ -271,9 +277,7 @@ class Logs:
         synced by `settle_removals`. If the rename fails the log stays. The log need not be open.
         """
         gone, directory = self.logs.get(partition), self._dir_of[partition]
-        path = f"{directory}/{partition}"
-        tail = f"-{partition.partition}.{name.hex}{suffix}"
-        target = f"{directory}/{partition.topic[: NAME_MAX - len(tail)]}{tail}"
+        path, target = f"{directory}/{partition}", marked(directory, partition, name, suffix)
         try:
             self.disk.rename(path, target)
         except OSError as error:
@@ -287,6 +291,60 @@ class Logs:
         self.removed.setdefault(directory, []).append(partition)
         if sync:
             self.settle_removals()
+        return target
+
+    # -- one log moves to another directory
+
+    def relocation(self, partition: TopicPartition, directory: str, name: UUID) -> Relocation:
+        """A copy of an open log, in another directory, that is to take its place."""
+        return Relocation(self.logs[partition], marked(directory, partition, name, FUTURE))
+
+    def may_take_over(self, partition: TopicPartition) -> bool:
+        """Whether nobody is about to cut the log."""
+        return not self._promises.is_bound(partition)
+
+    def take_over(self, copy: Relocation, directory: str, high_watermark: int) -> str:
+        """The copy takes the place of the log, and what is left of that is called by its old name until
+        `left_behind`. Blocking. Raises DiskError of the new directory; the log is where it was if its
+        `directory` says so.
+        """
+        held, partition = copy.held, copy.held.partition
+        source, path = self._dir_of[partition], f"{directory}/{partition}"
+        copy.complete(source)
+        self.cleaned.forget(partition)
+        self._dir_of[partition] = directory
+        watermark = min(high_watermark, held.told_end)
+        try:
+            self._promises.arriving(directory, partition, held.recovery_point, watermark)
+            try:
+                self.disk.rename(copy.path, path)
+            except OSError as error:
+                raise disk_error(copy.path, error) from error
+        except DiskError:
+            self._dir_of[partition] = source
+            raise
+        copy.take_over(path)
+        self._adopt(held, directory)
+        self.starts_moved.add(directory)
+        try:
+            self.disk.sync_dir(directory)
+        except OSError as error:
+            raise disk_error(directory, error) from error
+        return source
+
+    def left_behind(self, partition: TopicPartition, source: str, name: UUID) -> str:
+        """Rename what a log that has moved has left in the directory `source`; the new name is to be deleted.
+        Blocking, for any thread. Raises DiskError.
+        """
+        path, target = f"{source}/{partition}", marked(source, partition, name, DIRECTORY_DELETED)
+        try:
+            self.disk.rename(path, target)
+            self.disk.sync_dir(source)
+        except OSError as error:
+            raise disk_error(path, error) from error
+        now = self._dir_of.get(partition)
+        if now is not None:
+            self.disk.unlink(f"{now}/{partition}/{MOVED_FROM}")
         return target
 
     def _forget(self, partition: TopicPartition) -> None:

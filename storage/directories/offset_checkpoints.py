@@ -105,6 +105,18 @@ class OffsetCheckpoints:
                 if self._cut[RECOVERY_POINTS].get(partition) == bound.end:
                     self._cut[RECOVERY_POINTS].pop(partition, None)  # their writer reads fresh values
 
+    def arriving(
+        self, directory: str, partition: TopicPartition, recovery_point: int, high_watermark: int
+    ) -> None:
+        """A log counts as being in this directory from now on: write its entries with the others there. Its
+        log start is as it stands in the directory where it was. Blocking. Raises DiskError.
+        """
+        now = {RECOVERY_POINTS: recovery_point, HIGH_WATERMARKS: high_watermark}
+        with self._turns[directory]:
+            for name in ALL:
+                mine = {partition: now[name]} if name in now else {}
+                self._put(directory, name, {**self._said[name], **mine})
+
     def keep_below(self, recovered: Iterable[Log]) -> None:
         """Lower the entries of recovered logs, which may end before them. Blocking."""
         ends = {each.partition: Bounds(each.end_offset, each.start_offset) for each in recovered}

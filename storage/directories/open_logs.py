@@ -5,13 +5,15 @@ left alone. The progress of a long recovery is logged once a second.
 Left to others: one log (recovery/recover_log.py), what a log is once it is open (log/log.py).
 """
 
+import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import field
 from functools import partial
 from threading import Lock
 from typing import TypeVar
+from uuid import UUID
 
 import structlog
 
@@ -24,10 +26,11 @@ from ..disk import Disk, DiskFailed, disk_error
 from ..log import checkpoints
 from ..log.checkpoints import Unreadable
 from ..log.log import Log
+from ..log.relocation import MOVED_FROM
 from ..quarantine import NAME_MAX, Aside
 from ..recovery.failure_scope import DISK_FAILS, Obstructed, Spoilt, Waits, contained
 from ..recovery.recover_log import BeforeLoss, Known, LogRecovery, Recovered, Surroundings
-from ..segment.file_names import DIRECTORY_DELETED
+from ..segment.file_names import DIRECTORY_DELETED, FUTURE
 from ..segment.open_files import OpenSegments
 from .offset_checkpoints import ALL as PROMISES
 from .offset_checkpoints import Bounds
@@ -75,6 +78,7 @@ class Directory:
     cleaned: Mapping[TopicPartition, int] = field(default_factory=dict)  # up to where logs are compacted
     promised: set[TopicPartition] = field(default_factory=set)  # logs that the checkpoints name
     removed: list[str] = field(default_factory=list)  # folder names of removed logs
+    coming: list[TopicPartition] = field(default_factory=list)  # logs that were moving here
     failure: OSError | DiskFailed | None = None  # it cannot be used
 
     def holds(self) -> set[TopicPartition]:
@@ -82,6 +86,13 @@ class Directory:
         return (
             {recovery.partition for recovery, _ in self.recoveries} | self.closed.keys() | self.spoilt.keys()
         )
+
+    def let_go(self, partition: TopicPartition) -> None:
+        """Its log here is none any more, before any is opened."""
+        self.recoveries = [each for each in self.recoveries if each[0].partition != partition]
+        self.closed.pop(partition, None)
+        self.spoilt.pop(partition, None)
+        self.cleaned = {p: end for p, end in self.cleaned.items() if p != partition}
 
     def keep(self, wanted: Collection[TopicPartition]) -> None:
         """Close and drop all other logs, which may already be open."""
@@ -121,6 +132,8 @@ class Opening:
         directories = [Directory(path) for path in dirs]
         for directory in directories:
             self._guarded(directory, self._look)
+        for directory in directories:
+            self._guarded(directory, partial(self._finish_moves, directories))
         self._insist_on_one_place(directories)
         for directory in directories:
             self._guarded(directory, self._insist_on_format)
@@ -151,6 +164,7 @@ class Opening:
         directory.cleaned = {p: end for p, end in directory.cleaned.items() if p in partitions}
         directory.spoilt = {p: each for p, each in directory.spoilt.items() if p in partitions}
         directory.condemned.clear()
+        directory.coming.clear()  # one may be on its way now
         self._guarded(directory, self._recover)
         return directory
 
@@ -181,8 +195,8 @@ class Opening:
         foreign = []
         for name in self.disk.listdir(directory.path):
             path = f"{directory.path}/{name}"
-            partition, marked = parse_directory(name), MARKED.fullmatch(name)
-            if not (partition or marked) or not self._is_directory(path):
+            partition, mark = parse_directory(name), MARKED.fullmatch(name)
+            if not (partition or mark) or not self._is_directory(path):
                 foreign.append(name)
             elif partition is not None:
                 each = known(partition)
@@ -192,7 +206,12 @@ class Opening:
                     directory.recoveries.append((recovery, each))
             else:
                 directory.removed.append(name)
-                if name.endswith(DIRECTORY_DELETED):
+                if name.endswith(FUTURE):
+                    assert mark is not None, "it has the name of a log with a mark"
+                    if len(name) < NAME_MAX:  # else the topic's name was shortened
+                        directory.coming.append(TopicPartition(mark[1], int(mark[2])))
+                    directory.condemned.append(path)
+                elif name.endswith(DIRECTORY_DELETED):
                     directory.condemned.append(path)
                 else:
                     logger.info("leftover_dir_kept", path=path)
@@ -246,6 +265,28 @@ class Opening:
                 raise
             # opening the log reports the error
         return True
+
+    def _finish_moves(self, directories: Sequence[Directory], directory: Directory) -> None:
+        """Finish what a process was killed in: a log has moved here, and is not removed from where it was."""
+        there = {p: other for other in directories if other is not directory for p in other.holds()}
+        for partition in directory.holds() & there.keys():
+            note = f"{directory.path}/{partition}/{MOVED_FROM}"
+            left = there[partition]
+            if not self.disk.exists(note) or self.disk.read(note) != left.path.encode():
+                continue
+            logger.warning("log_move_finished", partition=str(partition), directory=directory.path)
+            left.let_go(partition)
+            self._guarded(left, partial(self._remove_moved, partition))
+            if left.failure is None:
+                self.disk.unlink(note)
+
+    def _remove_moved(self, partition: TopicPartition, directory: Directory) -> None:
+        name = UUID(int=self.clock.wall_ms() << 64)
+        target = marked(directory.path, partition, name, DIRECTORY_DELETED)
+        self.disk.rename(f"{directory.path}/{partition}", target)
+        self.disk.sync_dir(directory.path)
+        directory.condemned.append(target)
+        directory.removed.append(posixpath.basename(target))
 
     def _insist_on_one_place(self, directories: Iterable[Directory]) -> None:
         places: dict[TopicPartition, str] = {}
@@ -369,6 +410,12 @@ class Opening:
     def _note(self, partition: TopicPartition, reason: str) -> None:
         with self._noting:  # logs are recovered in several threads
             self._before_loss(partition, reason)
+
+
+def marked(directory: str, partition: TopicPartition, name: UUID, mark: str) -> str:
+    """The path of a log with a mark, as Kafka names it; a long topic name is shortened."""
+    tail = f"-{partition.partition}.{name.hex}{mark}"
+    return f"{directory}/{partition.topic[: NAME_MAX - len(tail)]}{tail}"
 
 
 def was_called(name: str, partition: TopicPartition) -> bool:

@@ -96,6 +96,12 @@ class FlushState:
                 self._chain.disk.sync_dir(self._chain.directory)
         self.offset = offset
 
+    def relocated(self, end: int) -> None:
+        """The log has other files, synced up to its `end`; its generation has risen."""
+        self.offset = end
+        self._beside.update(WITH_DATA)
+        self._names = ()
+
     def written(self, name: str) -> None:
         """A small file has been replaced and is not synced yet."""
         self._beside.add(name)

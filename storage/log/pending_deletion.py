@@ -13,7 +13,7 @@ from contextlib import suppress
 from heapq import heappop, heappush
 
 from ..disk import Disk
-from ..segment.file_names import DIRECTORY_DELETED
+from ..segment.file_names import DIRECTORY_DELETED, FUTURE
 
 STEP_FILES_MAX = 64
 STEP_SECONDS_MAX = 0.01  # a step ends with the file that takes it past this
@@ -64,7 +64,7 @@ class Deletion:
             self._delete(self._left.popleft())
 
     def _delete(self, path: str) -> None:
-        if not path.endswith(DIRECTORY_DELETED):
+        if not path.endswith((DIRECTORY_DELETED, FUTURE)):
             self._disk.unlink(path)
         elif path == self._opened:
             self._disk.rmtree(path)

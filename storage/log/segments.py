@@ -50,7 +50,7 @@ class Segments:
         self.directory = directory
         self.segments = list(segments)
         self.active = self.segments[-1]
-        self.generation = 0  # rises whenever records are removed
+        self.generation = 0  # rises whenever records are removed, or all files are others
         self.failed = False  # after a disk error other than "full": nothing may be appended any more
         self.damaged = False  # it failed because of its content, not because of the disk
         self.closed = False
@@ -61,6 +61,13 @@ class Segments:
         self._opened = opened
         for segment in self.segments:
             segment.belongs_to(opened)
+
+    def relocate(self, directory: str) -> None:
+        """The same files are in this directory now. Whoever read the others in a thread asks again."""
+        self.generation += 1
+        self.directory = directory
+        for segment in self.segments:
+            segment.relocate(directory, grows=segment is self.active)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ UNFINISHED = ".tmp"  # not in its place yet; a start removes it
 
 DIRECTORY_DELETED = "-delete"  # of a log's directory: nobody's any more
 STRAY = "-stray"  # the controller does not know it
+FUTURE = "-future"  # the copy of a log that is moving here from another directory
 
 NAME_DIGITS = 20
 OFFSET_MAX = (1 << 63) - 1

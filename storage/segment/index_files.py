@@ -195,6 +195,17 @@ class Indexes:
         except OSError as error:
             logger.warning("index_not_written", path=self.stem, reason=str(error))
 
+    def relocate(self, directory: str, afresh: bool) -> None:
+        """The files are in that directory now; unless `afresh`, they are what they were here."""
+        assert not afresh or (self.offsets is not None and self.times is not None), "both are loaded"
+        behind = (self._offsets is not None and self._saved != len(self._offsets)) or (
+            self._times is not None and self._saved_times != len(self._times)
+        )
+        self.stem = f"{directory}/{self.base_offset:020d}"
+        if afresh or behind:
+            self._saved = self._saved_times = UNKNOWN
+            self._try_to_save()
+
     def save(self) -> None:
         """Bring the files up to what is in memory."""
         if self._offsets is not None:

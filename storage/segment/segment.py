@@ -113,6 +113,15 @@ class Segment:
 
     # -- the file
 
+    def relocate(self, directory: str, grows: bool) -> None:
+        """Use the files of that directory, which are the same; of a segment that grows there are no indexes
+        there yet.
+        """
+        self.close()
+        self.indexes.relocate(directory, grows)
+        self.directory = directory
+        self.transactions.relocate(self.path(TRANSACTION_INDEX), grows)
+
     def belongs_to(self, opened: OpenSegments) -> None:
         """From now on `opened` decides how long the file stays open."""
         self.opened = opened

@@ -140,6 +140,17 @@ class TransactionIndex:
                 file.close()
         self._saved = len(fields[0])
 
+    def relocate(self, path: str, afresh: bool) -> None:
+        """The file is called so now; unless `afresh`, it is what it was."""
+        fields = self._loaded() if afresh and not self.is_empty else self._fields
+        self.path = path
+        if fields is not None and (afresh or self._saved != len(fields[0])):
+            self._saved = UNKNOWN
+            try:
+                self.save()
+            except OSError as error:
+                logger.warning("index_not_written", path=self.path, reason=str(error))
+
     def cut(self, offset: int, file: File | None) -> None:
         """Forget what was decided at `offset` or later. `file`: the open file, if there is one."""
         if self.is_empty:

@@ -134,7 +134,7 @@ class Member:
             fetchers=parts.fetchers, deletions=parts.deletions, roles=parts.roles,
             groups=groups, transactions=transactions, controller=nothing, forwarder=nothing,
             producer_ids=nothing,
-            verification=nothing, cleaning=nothing,
+            verification=nothing, cleaning=nothing, moves=nothing,
             held=HeldAnswers(parts.shared, self.cache.current), refresh=nothing, fail=self.failures.append,
         )  # fmt: skip
         self.parts.start()

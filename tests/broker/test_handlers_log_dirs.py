@@ -17,9 +17,11 @@ from strandline.protocol.messages.log_dirs import (
 from strandline.protocol.schema import decode, encode
 from tests.broker.storage_harness import TOPIC, Box, box, run, tp
 
+NO_MOVES = SimpleNamespace(coming=lambda: ())
+
 
 async def describe(b: Box, topics: list[DescribableLogDirTopic] | None = None) -> DescribeLogDirsResponse:
-    broker = cast(Any, SimpleNamespace(replicas=b.replicas, logs=b.logs))
+    broker = cast(Any, SimpleNamespace(replicas=b.replicas, logs=b.logs, moves=NO_MOVES))
     return await log_dirs.handle(broker, cast(Any, None), DescribeLogDirsRequest(topics=topics))
 
 

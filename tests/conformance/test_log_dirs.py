@@ -6,6 +6,7 @@ from pathlib import Path
 
 import kafka
 from kafka_peer import java
+from kafka_tools import Tools
 
 from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Producer
@@ -46,3 +47,58 @@ def test_kafkas_own_tool_and_kafka_python_read_the_sizes(zookeeper: str, tmp_pat
             assert [one["log_dir"] for one in answer["log_dirs"]] == directories
         finally:
             other.close()
+
+
+def test_kafkas_own_tool_moves_replicas_between_directories_and_brokers(
+    zookeeper: str, tmp_path: Path
+) -> None:
+    """`kafka-reassign-partitions` with `log_dirs`, while records come and after a broker was killed."""
+    cluster = LocalCluster(tmp_path, 2, zookeeper=f"{zookeeper}/{tmp_path.name}")
+    places = {id: [str(tmp_path / f"broker-{id}" / name) for name in ("data", "more")] for id in (1, 2)}
+    for id, broker in cluster.brokers.items():
+        broker.settings["log.dirs"] = ",".join(places[id])
+    count = 200
+    with cluster:
+        tools = Tools(tmp_path / "jvm", "3.9", cluster.bootstrap)
+        tools("kafka-topics", "--create", "--topic", TOPIC, "--replica-assignment", "1")
+        with Producer(cluster.bootstrap) as producer:
+
+            def send(numbers: range) -> None:
+                for number in numbers:
+                    producer.send(TOPIC, b"%d" % number + bytes(SIZE), partition=0)
+                producer.flush()
+
+            def move(broker: int, directory: str) -> None:
+                rows = [{"topic": TOPIC, "partition": 0, "replicas": [broker], "log_dirs": [directory]}]
+                plan = tmp_path / "plan.json"
+                plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+                tools("kafka-reassign-partitions", "--execute", "--reassignment-json-file", str(plan))
+                told = ""
+                while "is still in progress" in told or not told:
+                    told = tools(
+                        "kafka-reassign-partitions", "--verify", "--reassignment-json-file", str(plan)
+                    )
+                assert "completed" in told, told
+
+            def where() -> dict[str, bool]:
+                told = tools("kafka-log-dirs", "--describe", "--topic-list", TOPIC).splitlines()[-1]
+                dirs = [one for broker in json.loads(told)["brokers"] for one in broker["logDirs"]]
+                return {one["logDir"]: each["isFuture"] for one in dirs for each in one["partitions"]}
+
+            send(range(count // 2))
+            (at,) = where()
+            (other,) = set(places[1]) - {at}
+            move(1, other)
+            assert where() == {other: False}
+            send(range(count // 2, count))
+            cluster.brokers[1].kill()
+            cluster.brokers[1].start()
+            cluster.wait_ready()
+            assert where() == {other: False}
+            move(1, at)
+            move(2, places[2][1])
+            assert where() == {places[2][1]: False}
+        read = ("--from-beginning", "--max-messages", str(count), "--timeout-ms", "30000")
+        told = tools("kafka-console-consumer", "--topic", TOPIC, *read)
+        assert sorted(int(line.split("\0")[0]) for line in told.splitlines()) == list(range(count))
+        tools.close()

@@ -158,8 +158,9 @@ def test_names_of_logs_that_are_leaving_coming_or_strange(place: Place) -> None:
     put(place.log, b"x")
     place.die()
     root, digits = Path(place.root), "0123456789abcdef0123456789abcdef"
-    kept = [f"t-1.{digits}-stray", f"t-1.{digits}-future", "precious-delete", f"t-x.{digits}-delete"]
-    for name in (*kept, f"t-1.{digits}-delete"):
+    kept = [f"t-1.{digits}-stray", "precious-delete", f"t-x.{digits}-delete"]
+    coming = f"t-1.{digits}-future"
+    for name in (*kept, coming, f"t-1.{digits}-delete"):
         (root / name).mkdir()
     (root / f"t-2.{digits}-delete").write_text("a file")
     place.start()
@@ -169,6 +170,8 @@ def test_names_of_logs_that_are_leaving_coming_or_strange(place: Place) -> None:
         ["precious-delete", f"t-x.{digits}-delete", f"t-2.{digits}-delete"]
     ), "only what is named as a log that is being deleted is deleted"
     assert all((root / name).exists() for name in kept)
+    assert not (root / coming).exists(), "a copy that nobody finishes: the log is where it was"
+    assert place.logs.interrupted == {TopicPartition("t", 1): place.root}
 
 
 def killed_after(dirs: Sequence[Path], count: int, topic: str = "t") -> Logs:

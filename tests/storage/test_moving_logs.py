@@ -1,0 +1,349 @@
+"""A log moves to another directory while it is in use: what is there afterwards, whatever comes between.
+
+Killed at any file call, without power at any file call, with records coming, going and being cleaned.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from strandline.simulation.environment.disk import SimDisk
+from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import AmbiguousDirectory, Logs
+from strandline.storage.disk import DiskError
+from strandline.storage.log.pending_deletion import Deletion
+from strandline.storage.log.relocation import MOVED_FROM, TAIL_BYTES, Relocation
+from tests.storage.compaction_harness import compact
+from tests.storage.conftest import START_MS, T0, FixedClock, put
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.test_killed_at_any_step import CHANGES, Killed, copy_of, values
+from tests.storage.transactions import abort, commit, put_data
+
+CONFIG = StorageConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=0)
+HERE, THERE = "/here", "/there"
+COUNT, START, COMMITTED, STEPS_MAX = 24, 9, 20, 400
+COPY, OLD = UUID(int=1), UUID(int=2)
+CALLS = (*CHANGES, "sync", "sync_dir")
+
+
+def opened(disk: Any, lost: list[str], config: StorageConfig = CONFIG) -> Logs:
+    return Logs.open(
+        [HERE, THERE], disk, config, FixedClock(), clean=False,
+        before_loss=lambda partition, why: lost.append(f"{partition}: {why}"),
+    )  # fmt: skip
+
+
+def filled() -> SimDisk:
+    """A log in many segments, all of it on the medium, of which a client has deleted the beginning."""
+    disk = SimDisk()
+    logs = opened(disk, [])
+    log = logs.create(T0, UUID(int=5), TopicConfig.of(logs.config))
+    assert logs.directory_of(T0) == HERE
+    for number in range(COUNT):
+        put(log, b"%d" % number * 40, epoch=number // 10, pid=7, seq=number)
+    log.flush()
+    log.save_epochs()
+    log.move_start(START)
+    logs.checkpoint_recovery_points()
+    logs.checkpoint_high_watermarks(lambda: {T0: COMMITTED})
+    logs.close(clean=False)
+    return disk
+
+
+def copied(logs: Logs, between: Callable[[], None] = lambda: None) -> Relocation:
+    """A copy that needs little to be complete; `between` happens after each step."""
+    copy = logs.relocation(T0, THERE, COPY)
+    for _ in range(20):
+        step = copy.next_step()
+        if step is None:
+            return copy
+        step.run()
+        copy.copied(step)
+        between()
+    raise AssertionError("it comes to no end")
+
+
+def move(logs: Logs, between: Callable[[], None] = lambda: None) -> None:
+    source = logs.take_over(copied(logs, between), THERE, COMMITTED)
+    logs.condemned.add([logs.left_behind(T0, source, OLD)])
+
+
+def purge(logs: Logs) -> None:
+    deletion = Deletion(logs.disk, logs.condemned.due(0.0) + logs.condemned.due(1e9))
+    while deletion:
+        deletion.step(lambda: 0.0)
+
+
+def test_everything_is_there_and_goes_on(tmp_path: Any) -> None:
+    disk, lost = filled(), list[str]()
+    logs = opened(disk, lost)
+    log, before = logs.logs[T0], values(logs.logs[T0])
+    epochs, generation = list(log.epochs.entries), log.generation
+    move(logs)
+    assert logs.logs[T0] is log and log.directory == f"{THERE}/{T0}" and logs.directory_of(T0) == THERE
+    assert values(log) == before and log.generation > generation
+    assert log.flushed_offset == log.end_offset == COUNT
+    put(log, b"more" * 40, epoch=2, pid=7, seq=COUNT)
+    log.flush()
+    purge(logs)
+    assert not any(path.startswith(f"{HERE}/{T0}") for path in disk.files), "nothing is left there"
+    logs.close(clean=False)
+    again = opened(disk, lost)
+    assert not lost and again.directory_of(T0) == THERE and again.high_watermarks[T0] == COMMITTED
+    log = again.logs[T0]
+    assert log.start_offset == START, "what was deleted does not come back with the directory"
+    assert values(log) == {**before, COUNT: b"more" * 40}
+    assert list(log.epochs.entries) == epochs
+    assert log.producers.get(7) is not None
+
+
+def test_what_was_aborted_stays_aborted_and_what_is_open_stays_open() -> None:
+    disk, lost = SimDisk(), list[str]()
+    logs = opened(disk, lost)
+    log = logs.create(T0, UUID(int=5), TopicConfig.of(logs.config))
+    for number in range(6):  # over several segments
+        put_data(log, 8, 2 * number)
+        put_data(log, 8, 2 * number + 1)
+        (abort if number % 2 else commit)(log, 8)
+    put_data(log, 9, 0)
+    end = log.end_offset
+    told, stable = log.aborted(0, end), log.last_stable_offset(end)
+    assert len(told) == 3 and stable == end - 1 and len(log.segments) > 2
+    move(logs)
+    assert (log.aborted(0, end), log.last_stable_offset(end)) == (told, stable)
+    log.flush()
+    logs.close(clean=False)
+    log = opened(disk, lost).logs[T0]
+    assert (log.aborted(0, end), log.last_stable_offset(end)) == (told, stable) and not lost
+
+
+def append_some(logs: Logs) -> Callable[[], None]:
+    numbers = iter(range(COUNT, COUNT + 6))
+
+    def append() -> None:
+        for number in numbers:
+            put(logs.logs[T0], b"%d" % number * 40, epoch=2, pid=7, seq=number)
+
+    return append
+
+
+def cut_and_go_on(logs: Logs) -> Callable[[], None]:
+    rounds = iter((12,))
+
+    def cut() -> None:
+        for to in rounds:
+            logs.logs[T0].truncate_to(to)
+            put(logs.logs[T0], b"other" * 40, epoch=5)
+
+    return cut
+
+
+def retire_some(logs: Logs) -> Callable[[], None]:
+    return lambda: logs.condemned.add([]) if logs.retire(logs.logs[T0], COMMITTED, 1) else None
+
+
+def clean_once(logs: Logs) -> Callable[[], None]:
+    rounds = iter((1,))
+
+    def clean() -> None:
+        for _ in rounds:
+            compact(logs)
+
+    return clean
+
+
+@pytest.mark.parametrize("change", [append_some, cut_and_go_on, retire_some, clean_once])
+def test_what_changes_meanwhile_is_in_the_copy(change: Callable[[Logs], Callable[[], None]]) -> None:
+    disk, lost = filled(), list[str]()
+    config = CONFIG.model_copy(update={"cleanup_policy": "compact,delete", "retention_bytes": 1000})
+    logs = opened(disk, lost, config)
+    log = logs.logs[T0]
+    log.configure(TopicConfig.of(config))
+    move(logs, change(logs))
+    expected, sizes = values(log), [(s.base_offset, s.size) for s in log.segments]
+    names = {path.rpartition("/")[2] for path in disk.files if path.startswith(f"{THERE}/{T0}/")}
+    bases = {f"{base:020d}" for base, _ in sizes}
+    assert {name[:20] for name in names if name.endswith(".log")} == bases, "no segment that is none"
+    put(log, b"more" * 40, epoch=6)
+    logs.close(clean=False)
+    again = opened(disk, lost, config)
+    assert not lost and values(again.logs[T0]) == {**expected, log.end_offset - 1: b"more" * 40}
+
+
+class Dying(FaultyDisk):
+    """Lets so many changes and syncs of files through."""
+
+    left = 1 << 30
+
+    def struck(self, call: str, path: str) -> Any:
+        if call in CALLS:
+            if not self.left:
+                raise Killed
+            self.left -= 1
+        return super().struck(call, path)
+
+
+def unordered(disk: SimDisk) -> SimDisk:
+    """A copy on a file system that may lose any change of a name that was not synced."""
+    made = SimDisk(ordered=False)
+    for folder in sorted(disk.folders):
+        made.mkdir(folder)
+    for path, content in disk.files.items():
+        made.replace(path, bytes(content.data))
+    for folder in sorted(disk.folders):
+        made.sync_dir(folder)
+    return made
+
+
+def stopped_after(step: int, before: SimDisk, lost: list[str]) -> tuple[Dying, Logs, bool]:
+    """A broker that was stopped after so many changes of files, and whether it had moved the log by then."""
+    disk, finished = Dying(before), False
+    logs = opened(disk, lost)
+    disk.left = step
+    try:
+        move(logs)
+        finished = True
+    except Killed:
+        pass
+    disk.left = 1 << 30
+    return disk, logs, finished
+
+
+def test_killed_at_any_step_it_is_in_one_place_and_whole() -> None:
+    before, whole = filled(), {number: b"%d" % number * 40 for number in range(START, COUNT)}
+    places, finished, step = set(), False, 0
+    while not finished:
+        assert step < STEPS_MAX, "it comes to an end"
+        lost = list[str]()
+        disk, logs, finished = stopped_after(step, copy_of(before), lost)
+        logs.close(clean=False)
+        again = opened(disk.inner, lost)
+        assert not lost and values(again.logs[T0]) == whole, f"after {disk.calls[-1:]}"
+        assert again.high_watermarks[T0] == COMMITTED
+        places.add(again.directory_of(T0))
+        assert again.interrupted in ({}, {T0: THERE})
+        put(again.logs[T0], b"more" * 40, epoch=3)
+        purge(again)
+        again.close(clean=False)
+        third = opened(disk.inner, lost)
+        assert not lost and values(third.logs[T0]) == {**whole, COUNT: b"more" * 40}
+        assert third.directory_of(T0) == again.directory_of(T0) and not third.interrupted
+        notes = [path for path in disk.inner.files if path.endswith(MOVED_FROM)]
+        assert not notes or third.directory_of(T0) == THERE, "it says that it is the one"
+        step += 1
+    assert places == {HERE, THERE} and step > 20
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_power_at_any_step_it_is_whole(seed: int) -> None:
+    before, whole = filled(), {number: b"%d" % number * 40 for number in range(START, COUNT)}
+    finished, step = False, 0
+    while not finished:
+        lost = list[str]()
+        disk, logs, finished = stopped_after(step, unordered(before), lost)
+        if finished:
+            put(logs.logs[T0], b"%d" % COUNT * 40, epoch=3)
+            logs.logs[T0].flush()
+            whole[COUNT] = b"%d" % COUNT * 40
+        disk.inner.lose_power(0.0, Random(f"{seed} {step}"))
+        again = opened(disk.inner, lost)
+        assert not lost and values(again.logs[T0]) == whole, f"after {disk.calls[-1:]}"
+        assert again.logs[T0].start_offset == START
+        step += 1
+
+
+def test_the_disk_that_it_goes_to_fails(tmp_path: Any) -> None:
+    """Whatever fails before the copy is the log, the log stays what and where it was."""
+    for call in ("open", "append", "sync", "replace", "rename", "mkdir"):
+        disk, lost = FaultyDisk(filled()), list[str]()
+        logs = opened(disk, lost)
+        expected = values(logs.logs[T0])
+        fault = disk.fail(call, f"{THERE}/*")
+        with pytest.raises(DiskError) as error:
+            move(logs)
+        assert THERE in str(error.value) and logs.directory_of(T0) == HERE
+        assert values(logs.logs[T0]) == expected and not logs.logs[T0].failed
+        put(logs.logs[T0], b"more" * 40, epoch=3)
+        disk.heal(fault)
+        logs.close(clean=False)
+        assert opened(disk, lost).directory_of(T0) == HERE and not lost
+
+
+def test_the_disk_that_it_comes_from_fails_when_it_is_to_be_removed() -> None:
+    disk, lost = FaultyDisk(filled()), list[str]()
+    logs = opened(disk, lost)
+    source = logs.take_over(copied(logs), THERE, COMMITTED)
+    fault = disk.fail("rename", f"{HERE}/*")
+    with pytest.raises(DiskError):
+        logs.left_behind(T0, source, OLD)
+    put(logs.logs[T0], b"more" * 40, epoch=3)
+    logs.logs[T0].flush()
+    logs.close(clean=False)
+    disk.heal(fault)
+    again = opened(disk, lost)
+    assert again.directory_of(T0) == THERE and values(again.logs[T0])[COUNT] == b"more" * 40
+    again.close(clean=False)
+    disk.inner.mkdir(f"{HERE}/{T0}")
+    disk.inner.replace(f"{THERE}/{T0}/{MOVED_FROM}", b"/elsewhere")
+    with pytest.raises(AmbiguousDirectory):
+        opened(disk, lost)  # nothing says any more that this one is old
+
+
+def test_it_may_move_back() -> None:
+    disk, lost = filled(), list[str]()
+    logs = opened(disk, lost)
+    expected = values(logs.logs[T0])
+    move(logs)
+    back = logs.relocation(T0, HERE, UUID(int=3))
+    while (step := back.next_step()) is not None:
+        step.run()
+        back.copied(step)
+    logs.left_behind(T0, logs.take_over(back, HERE, COMMITTED), UUID(int=4))
+    assert values(logs.logs[T0]) == expected
+    logs.close(clean=False)
+    again = opened(disk, lost)
+    assert again.directory_of(T0) == HERE and values(again.logs[T0]) == expected and not lost
+
+
+def test_a_note_of_an_earlier_move_does_not_count() -> None:
+    """It had come from there once, was killed before the note was removed, and goes back now."""
+    disk, lost = filled(), list[str]()
+    disk.replace(f"{HERE}/{T0}/{MOVED_FROM}", THERE.encode())
+    logs = opened(disk, lost)
+    logs.take_over(copied(logs), THERE, COMMITTED)
+    put(logs.logs[T0], b"more" * 40, epoch=3)
+    logs.close(clean=False)
+    again = opened(disk, lost)
+    assert not lost and again.directory_of(T0) == THERE and COUNT in values(again.logs[T0])
+
+
+def test_a_log_that_is_not_here_yet_is_made_where_it_is_wanted() -> None:
+    logs = opened(SimDisk(), [])
+    for number in range(4):
+        logs.preferred[T0._replace(partition=number)] = THERE
+        logs.create(T0._replace(partition=number), None, TopicConfig.of(CONFIG))
+    assert {logs.directory_of(each) for each in logs.logs} == {THERE} and not logs.preferred
+
+
+def test_the_loop_copies_little() -> None:
+    disk = SimDisk()
+    logs = opened(disk, [], StorageConfig())
+    log = logs.create(T0, None, TopicConfig.of(StorageConfig()))
+    put(log, b"x" * (TAIL_BYTES + 1000))
+    copy = logs.relocation(T0, THERE, COPY)
+    for _ in range(2):
+        step = copy.next_step()
+        assert step is not None, "more than that is for a thread"
+        step.run()
+        copy.copied(step)
+        put(log, b"x" * (TAIL_BYTES + 1000), at=START_MS)
+    assert copy.end_offset == 0 and copy.nbytes > 0
+    step = copy.next_step()
+    assert step is not None
+    step.run()
+    copy.copied(step)
+    put(log, b"x" * 1000)
+    assert copy.next_step() is None
