@@ -65,10 +65,16 @@ def _until(exchange: Exchange, request: MetadataRequest) -> Until:
         return Doubts.until_of_cluster
 
     def until(doubts: Doubts, picture: Picture, now: float) -> float:
-        names = (t.name if t.name is not None else picture.names.get(t.topic_id, "") for t in asked)
+        names = (_name_of(picture, topic) or "" for topic in asked)
         return doubts.until(picture, names, now)
 
     return until
+
+
+def _name_of(picture: Picture, asked: MetadataRequestTopic) -> str | None:
+    """An id counts more than a name: Java's client sends an empty name with it. None: the id is unknown."""
+    by_id = asked.topic_id != NO_UUID or asked.name is None
+    return picture.names.get(asked.topic_id) if by_id else asked.name
 
 
 def _asks_for_all(exchange: Exchange, request: MetadataRequest) -> bool:
@@ -84,7 +90,7 @@ def _create_missing(broker: "BrokerContext", exchange: Exchange, request: Metada
     """Auto-create topics that do not exist, if the request names them and allows it."""
     if not request.topics or not _may_create(broker, exchange, request):
         return
-    for name in {t.name for t in request.topics if t.name is not None}:
+    for name in {t.name for t in request.topics if t.name is not None and t.topic_id == NO_UUID}:
         if name in broker.metadata.topics or not is_legal(name):
             continue
         if name == OFFSETS_TOPIC:
@@ -171,13 +177,11 @@ def _look_up(
     picture: Picture, listener: str, asked: MetadataRequestTopic, is_made: bool
 ) -> MetadataResponseTopic:
     """`is_made`: a topic that does not exist is being created."""
-    name = asked.name
+    name = _name_of(picture, asked)
     if name is None:
-        name = picture.names.get(asked.topic_id)
-        if name is None:
-            return MetadataResponseTopic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
-            )
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
+        )
     known = picture.topics.get(name)
     if known is not None:
         return describe(picture, listener, known)

@@ -197,9 +197,13 @@ def test_a_topic_is_found_by_its_id() -> None:
     wanted = [
         MetadataRequestTopic(topic_id=ONE, name=None),
         MetadataRequestTopic(topic_id=UUID(int=9), name=None),
+        MetadataRequestTopic(topic_id=ONE, name=""),  # as Java's client sends it
+        MetadataRequestTopic(topic_id=UUID(int=9), name="t"),
     ]
     response = metadata.handle(made, exchange(Api.METADATA, 12), MetadataRequest(topics=wanted))
-    assert [(t.name, t.error_code) for t in response.topics] == [("t", 0), (None, 100)]
+    found = [(t.name, t.error_code) for t in response.topics]
+    assert found == [("t", 0), (None, 100), ("t", 0), (None, 100)]
+    assert made.created == []
 
 
 def test_a_dead_leader_is_no_leader_and_dead_brokers_are_not_named() -> None:
