@@ -1,8 +1,8 @@
 """State machines as tables: which moves are legal, and what causes them. Pure.
 
 Code that changes a state checks it against the table, and the documentation is generated from it.
-Left to others: the tables themselves (replication/machines.py, controller/planning/state_machines.py), the
-page about them (cli/docs/state_machines.py).
+Left to others: the tables themselves (replication/machines.py, controller/planning/state_machines.py,
+broker/transactions/machine.py), the page about them (cli/docs/state_machines.py).
 Why: docs/decisions/0035-transitions-are-tables.md
 """
 

@@ -1,7 +1,8 @@
-"""The states of a transactional id and their transitions, and the events, answers and effects of its rules.
+"""The states of a transactional id, and the events, answers and effects of its rules.
 
 `transaction.py` decides and returns these values; `coordinator.py` carries them out. A `Reply` takes the
 answer later (it holds a parked exchange); the rules only pass it along.
+Left to others: which state may follow which (machine.py).
 """
 
 from collections.abc import Callable
@@ -37,15 +38,6 @@ PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_
 AT_REST = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )
-
-TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
-    TransactionState.EMPTY: frozenset({TransactionState.EMPTY, TransactionState.ONGOING}),
-    TransactionState.ONGOING: frozenset({TransactionState.ONGOING}) | PREPARED,
-    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT}),
-    TransactionState.PREPARE_ABORT: frozenset({TransactionState.COMPLETE_ABORT}),
-    TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.EMPTY, TransactionState.ONGOING}),
-    TransactionState.COMPLETE_ABORT: frozenset({TransactionState.EMPTY, TransactionState.ONGOING}),
-}
 
 COMPLETES = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,

@@ -19,13 +19,13 @@ from dataclasses import replace
 from ...base.types import TopicPartition
 from ...base.values import dataclass
 from ...protocol.errors import ErrorCode
+from .machine import TRANSACTION
 from .state import (
     AT_REST,
     COMPLETES,
     EPOCH_MAX,
     NO_START,
     PREPARED,
-    TRANSITIONS,
     Answer,
     Effects,
     Forget,
@@ -236,7 +236,9 @@ class Transaction:
         assert self.writing is None, "one transition at a time"
         now = self.standing
         if standing is not None and now is not None:
-            assert standing.state in TRANSITIONS[now.state], f"{now.state} does not become {standing.state}"
+            assert TRANSACTION.allows(now.state, standing.state), (
+                f"{now.state} does not become {standing.state}"
+            )
             assert standing.producer.id != now.producer.id or standing.producer.epoch >= now.producer.epoch, (
                 "epochs never go back"
             )

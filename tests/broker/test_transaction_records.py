@@ -1,5 +1,7 @@
 """The records of `__transaction_state`, byte by byte as Kafka 3.9 writes them."""
 
+from pathlib import Path
+
 import pytest
 
 from strandline.base.types import TopicPartition
@@ -13,7 +15,9 @@ from strandline.broker.transactions.records import (
 )
 from strandline.broker.transactions.state import ProducerIdentity, Standing, TransactionState
 from strandline.protocol.primitives import Malformed
-from strandline.protocol.records import BatchBuilder
+from strandline.protocol.records import BatchBuilder, iterate
+
+KAFKA = Path(__file__).parents[1] / "fixtures" / "kafka" / "clean" / "__transaction_state-0"
 
 ONGOING = Standing(
     producer=ProducerIdentity(7, 3),
@@ -80,6 +84,25 @@ def test_states_have_kafkas_numbers() -> None:
         changed[16] = number
         assert read_value(changed).state == state
     assert TransactionLogValue.__name__ == "TransactionLogValue"
+
+
+def test_kafkas_own_records_are_read_and_written_byte_by_byte() -> None:
+    """Apache Kafka 3.9 wrote this log: three transactions of one producer, the second one aborted."""
+    (path,) = KAFKA.glob("*.log")
+    records = list(iterate(path.read_bytes()))
+    standings = [read_value(record.value or b"") for record in records]
+    assert [str(standing.state) for standing in standings] == [
+        "Empty",
+        *("Ongoing", "PrepareCommit", "CompleteCommit"),
+        *("Ongoing", "PrepareAbort", "CompleteAbort"),
+        *("Ongoing", "PrepareCommit", "CompleteCommit"),
+    ]
+    assert [transaction_value(standing) for standing in standings] == [record.value for record in records]
+    assert {transaction_key("fixture")} == {record.key for record in records}
+    loaded = LoadedTransactions()
+    for _ in loaded.feed(path.read_bytes()):
+        pass
+    assert loaded.standings == {"fixture": standings[-1]} and not loaded.damaged
 
 
 def test_the_newest_record_counts_and_damage_costs_one() -> None:

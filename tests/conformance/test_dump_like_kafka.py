@@ -167,6 +167,11 @@ def test_records_of_groups(directory: Path, capsys: pytest.CaptureFixture[str]) 
     assert compare(directory, files, ("--offsets-decoder",), capsys) > 10
 
 
+def test_records_of_transactions(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [*KAFKA.glob("clean/__transaction_state-*/*.log")]
+    assert compare(directory, files, ("--transaction-log-decoder",), capsys) > 20
+
+
 def test_sanity(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = [path for path in files_of(directory) if "index" in path.suffix and "clean" in path.parts]
     compare(directory, [*good, *directory.glob("ours-0/*index")], ("--index-sanity-check",), capsys)
