@@ -52,6 +52,8 @@ def rebuild(
     segment, or from the last snapshot on.
     """
     start = restore_newest(disk, directory, producers, end_offset if before is None else before)
+    if start < segments[0].base_offset:
+        producers.doubt_open()
     ended: list[Ended] = []
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is not None and following.base_offset <= start:

@@ -263,6 +263,14 @@ class ProducerStates:
             del self._producers[producer_id]
         return len(silent)
 
+    def doubt_open(self) -> None:
+        """Batches are missing after the restored snapshot, so the markers may be among them. A transaction
+        that is still open begins anew with its next batch: those before it are gone, too.
+        """
+        for producer_id, _ in self.unstable.open():
+            self._producers[producer_id].transaction_first_offset = NO_TRANSACTION
+        self.unstable.clear()
+
     def clear(self) -> None:
         self._producers.clear()
         self.unstable.clear()

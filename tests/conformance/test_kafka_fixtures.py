@@ -28,6 +28,7 @@ from strandline.storage.log import checkpoints
 from strandline.storage.log.log import Log
 from strandline.storage.log.producer_state import ProducerStates
 from strandline.storage.segment.index import OffsetIndex, TimeIndex
+from tests.storage.transactions import Truth, raw, seen_by_a_reader
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "kafka"
 CLEAN, KILLED = FIXTURES / "clean", FIXTURES / "killed"
@@ -268,6 +269,33 @@ def test_a_partition_that_kafka_was_deleting_is_not_opened(opened: Opened) -> No
     (gone,) = (path.name for path in CLEAN.iterdir() if path.name.endswith("-delete"))
     assert gone.startswith("gone-0.")
     assert TopicPartition("gone", 0) not in opened.logs.logs
+
+
+def test_what_kafka_aborted_is_known_and_its_index_written_byte_for_byte(opened: Opened) -> None:
+    """Scanned, the index is made from the markers; believed, it is Kafka's own."""
+    log, (index,) = opened.log("transactions-0"), (CLEAN / "transactions-0").glob("*.txnindex")
+    assert Path(log.directory, index.name).read_bytes() == index.read_bytes()
+    (entry,) = log.aborts.entries(log.end_offset)
+    assert log.aborted(0, log.end_offset) == [(entry.producer_id, entry.first_offset)]
+    truth = Truth(raw(log))
+    assert set(log.aborted(0, log.end_offset)) == truth.aborted(0, log.end_offset) != set()
+    assert dict(log.producers.open_transactions()) == truth.open
+    assert log.last_stable_offset(log.end_offset) == truth.last_stable(log.end_offset)
+    seen = seen_by_a_reader(raw(log), log.aborted(0, log.end_offset), 0)
+    assert seen == {record.offset for record in users(log)} - truth.aborted_offsets
+
+
+def test_producers_of_transactions_are_those_of_kafkas_snapshot(opened: Opened) -> None:
+    log, states = opened.log("transactions-0"), ProducerStates(1000)
+    newest = max((CLEAN / "transactions-0").glob("*.snapshot"))
+    states.restore(newest.read_bytes())
+    assert int(newest.stem) == log.end_offset
+    for producer_id, theirs in states.items():
+        ours = log.producers.get(producer_id)
+        assert ours is not None
+        for field in ("epoch", "coordinator_epoch", "transaction_first_offset", "last_timestamp"):
+            assert getattr(ours, field) == getattr(theirs, field), (producer_id, field)
+        assert ours.last_sequence == theirs.last_sequence
 
 
 def test_an_index_of_aborted_transactions_stays_as_long_as_its_segment(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Transactions in a log: what is open, how far readers of committed records come, what they leave out."""
 
+import errno
 from pathlib import Path
 from random import Random
 
@@ -8,8 +9,11 @@ import pytest
 from strandline.protocol.batches import headers, read_header
 from strandline.protocol.errors import ApiError, ErrorCode
 from strandline.protocol.markers import EndMarker
-from strandline.storage.log.log import Log
-from tests.storage.conftest import START_MS, Place, make_batch, put
+from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
+from strandline.storage.log.log import DiskFull, Log
+from tests.storage.conftest import START_MS, T0, FixedClock, Place, make_batch, put
+from tests.storage.faulty_disk import FaultyDisk
 from tests.storage.transactions import (
     Truth,
     abort,
@@ -75,7 +79,7 @@ def test_a_later_marker_covers_those_before_it(place: Place) -> None:
 
 def test_nothing_but_bounds_grows_if_nobody_tells_the_watermark(place: Place) -> None:
     log = place.log
-    for number in range(2500):
+    for number in range(1100):
         put_data(log, A, number)
         commit(log, A)
     assert len(log.producers.unstable._ended) <= 1000
@@ -227,6 +231,23 @@ def test_a_cut_does_not_make_a_marker_committed(place: Place) -> None:
     assert log.last_stable_offset(2) == 2
 
 
+def test_an_old_snapshot_does_not_open_what_ended_in_a_segment_that_is_gone(place: Place) -> None:
+    """The state as of a clean stop in the middle of it, and the next segment's snapshot is lost."""
+    put_data(place.log, A, 0)
+    place.stop()
+    log = place.start(clean=True)
+    commit(log, A)
+    log.roll(START_MS)
+    put(log, b"x", pid=B, seq=0)
+    put(log, b"y")
+    log.retire(1, START_MS)
+    assert place.file(f"{1:020d}.snapshot").exists()
+    place.file(f"{2:020d}.snapshot").unlink()
+    log.truncate_to(3)
+    assert log.last_stable_offset(3) == 3
+    assert not list(log.producers.open_transactions())
+
+
 @pytest.mark.parametrize("nbytes", [1, 150, 400, 100_000])
 def test_a_read_lies_below_its_upper_bound(place: Place, nbytes: int) -> None:
     some_history(place.log, Random(2), 120)
@@ -250,3 +271,95 @@ def test_a_log_without_aborts_has_no_index(place: Place) -> None:
         commit(place.log, A)
     assert not list(Path(place.log.directory).glob("*.txnindex"))
     assert place.log.upper_bound(0, 1) == place.log.end_offset
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_long_transaction_begins_at_its_first_batch_after_a_crash(place: Place, ends: bool) -> None:
+    put(place.log, b"x")
+    for number in range(9):
+        put_data(place.log, A, number)
+    assert len(place.log.segments) == 1, "no snapshot tells"
+    if ends:
+        abort(place.log, A)
+    place.die()
+    log = place.start()
+    assert log.aborted(0, 20) == ([(A, 1)] if ends else [])
+    assert log.last_stable_offset(log.end_offset) == (11 if ends else 1)
+
+
+def aborts_in_three_segments(place: Place) -> list[tuple[int, int]]:
+    """Each begins in one segment and ends in the next; all of it is on the medium."""
+    for number in range(3):
+        put_data(place.log, A, number)
+        place.log.roll(START_MS)
+        abort(place.log, A)
+    place.log.roll(START_MS)
+    put(place.log, b"x")
+    place.log.flush()
+    place.logs.checkpoint_recovery_points()
+    return place.log.aborted(0, 100)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("spoilt", ["missing", "short", "torn", "of zeros", "of another segment", "empty"])
+def test_an_index_of_an_older_segment_that_is_not_whole_is_made_anew(
+    place: Place, spoilt: str, clean: bool
+) -> None:
+    before = aborts_in_three_segments(place)
+    assert len(before) == 3
+    place.stop() if clean else place.die()
+    first, second = sorted(Path(place.log.directory).glob("*.txnindex"))[:2]
+    whole = second.read_bytes()
+    if spoilt == "missing":
+        second.unlink()
+    else:
+        damaged = {
+            "short": whole[:-34], "torn": whole[:-3], "of zeros": bytes(len(whole)),
+            "of another segment": first.read_bytes(), "empty": b"",
+        }  # fmt: skip
+        second.write_bytes(damaged[spoilt])
+    log = place.start(clean)
+    assert not place.logs.recovered or not place.logs.recovered[0].losses
+    assert log.aborted(0, 100) == before
+    assert second.read_bytes() == whole
+
+
+def test_an_abort_is_on_the_medium_with_the_flush_that_covers_its_marker(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    logs = Logs.open(
+        [str(tmp_path)], disk, StorageConfig(), FixedClock(), clean=False, before_loss=lambda p, why: None
+    )
+    log = logs.create(T0, None, TopicConfig.of(logs.config))
+    put_data(log, A, 0)
+    log.flush()
+    assert not disk.asked("sync", "*.txnindex")
+    abort(log, A)
+    log.flush()
+    assert disk.asked("sync", "*.txnindex") == 1
+    put(log, b"x")
+    log.flush()
+    assert disk.asked("sync", "*.txnindex") == 1
+    log.truncate_to(1)
+    log.flush()
+    assert disk.asked("sync", "*.txnindex") == 2
+    logs.close(clean=False)
+
+
+def test_without_room_for_its_entry_an_abort_is_known_all_the_same(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    logs = Logs.open(
+        [str(tmp_path)], disk, StorageConfig(), FixedClock(), clean=False, before_loss=lambda p, why: None
+    )
+    log = logs.create(T0, None, TopicConfig.of(logs.config))
+    full = disk.fail("pwrite create", "*.txnindex", errno.ENOSPC)
+    for number in range(2):
+        put_data(log, A, number)
+        abort(log, A)
+        assert log.aborted(0, 10)[-1] == (A, 2 * number)
+    with pytest.raises(DiskFull):
+        log.roll(START_MS)
+    disk.heal(full)
+    log.roll(START_MS)
+    (index,) = Path(log.directory).glob("*.txnindex")
+    assert len(index.read_bytes()) == 2 * 34
+    logs.close(clean=False)
