@@ -385,8 +385,7 @@ class Partition:
                 fetch.news(grown, risen)
 
     def park(self, fetch: Parked) -> None:
-        """`fetch` has just read too little: wake it on news from now on."""
-        assert fetch not in self.parked, "a fetch is parked once"
+        """`fetch` has just read too little: wake it on news from now on. It may name us twice."""
         if not self.parked:
             self._seen_end, self._seen_watermark = self.log.end_offset, self.high_watermark
         self.parked[fetch] = None

@@ -242,6 +242,21 @@ def test_commit(version: int) -> None:
     play(story)
 
 
+@pytest.mark.parametrize("version", (2, 3, 4))
+def test_no_retention_is_longer_than_a_record_can_say(version: int) -> None:
+    async def story(client: Client) -> None:
+        place = group_offsets.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+        topic = group_offsets.OffsetCommitRequestTopic(name="t", partitions=[place])
+        longest = (1 << 63) - 1
+        request = group_offsets.OffsetCommitRequest(group_id="g", retention_time_ms=longest, topics=[topic])
+        client.send(request, version)
+        client.stage.commit()
+        (committed,) = client.stage.groups.find("g").offsets.by_topic()["t"]  # type: ignore[union-attr]
+        assert committed[1].expire_ms == longest
+
+    play(story)
+
+
 def asked(version: int, group: str, topics: list[str] | None) -> group_offsets.OffsetFetchRequest:
     if version >= 8:
         wanted = (

@@ -149,6 +149,21 @@ def test_a_parked_fetch_is_woken_or_times_out(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def test_a_parked_fetch_may_name_a_partition_twice(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        producer = await stage.members[1].connect()
+        twice = fetch(0, max_wait_ms=4000)
+        twice.topics[0].partitions.extend(twice.topics[0].partitions[:])
+        waiting = client.submit(twice, deadline=asyncio.get_running_loop().time() + 5)
+        await until(lambda: stage.members[1].partition.parked)
+        await ask(producer, produce(batch(b"a")))
+        assert len(bytes(fetched(await waiting).records)) > 0
+        assert not stage.members[1].partition.parked
+        await producer.close()
+
+    run(tmp_path, story)
+
+
 def test_consumers_do_not_see_beyond_the_watermark(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
         stage.members[2].parts.fetchers.drop(stage.members[2].partition)

@@ -40,6 +40,7 @@ from ...network.exchange import Exchange, HandlerEntry
 SEVERAL_GROUPS_SINCE = 8
 EPOCHS_SINCE = 9  # of OffsetCommit
 NO_RETENTION = -1
+INT64_MAX = (1 << 63) - 1  # all that a record can hold
 NOTHING = GroupOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_ms=-1)
 UNSTABLE = GroupOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_ms=-1)
 """Stands for an offset that was to be stable: it may soon be another, without any further commit."""
@@ -88,12 +89,15 @@ def offsets_in(
             elif broker.metadata.partition(*tp) is None:
                 errors[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
+                expire_ms = (
+                    NO_EXPIRY if retention_ms == NO_RETENTION else min(now_ms + retention_ms, INT64_MAX)
+                )
                 offsets[tp] = GroupOffset(
                     offset=partition.committed_offset,
                     leader_epoch=partition.committed_leader_epoch,
                     metadata=note,
                     commit_ms=now_ms,
-                    expire_ms=now_ms + retention_ms if retention_ms != NO_RETENTION else NO_EXPIRY,
+                    expire_ms=expire_ms,
                 )
     return offsets, errors
 
