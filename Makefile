@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 100
 FAMILY ?= all
+FRAMES ?= 100000000
+SEED ?= 1
 
-.PHONY: setup check test storage-long simulate-long faults moves spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs clean
+.PHONY: setup check test storage-long simulate-long faults moves spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -72,6 +74,9 @@ bench-smoke: setup
 
 bench: setup
 	$(BIN)/python -m bench.smoke --rounds 5 --minutes 120
+
+fuzz: setup
+	$(BIN)/python -m tests.integration.fuzzing $(FRAMES) $(SEED)
 
 mutants: setup
 	$(BIN)/python tests/mutation/run.py
