@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from strandline.client import (
+    Admin,
     Consumer,
     GroupMetadata,
     IllegalGeneration,
@@ -205,6 +206,23 @@ def test_who_takes_the_id_fences_the_one_before_and_aborts_its_transaction(run: 
                     async with new.transaction():
                         await new.send("t", b"fenced in its turn")
             assert await committed(double) == [b"of the new one"]
+
+    run(story())
+
+
+def test_an_administrator_fences_a_producer_by_its_transactional_id(run: Any) -> None:
+    async def story() -> None:
+        async with Double(2) as double, Admin(double.servers) as admin:
+            double.topic("t")
+            async with transactional(double) as producer:
+                await producer.init_transactions()
+                producer.begin()
+                await producer.send("t", b"x")
+                await admin.fence_producers(["tx"])
+                assert double.transactions.known["tx"].ends == [False]
+                with pytest.raises(ProducerFenced):
+                    await producer.commit()
+            assert await committed(double) == []
 
     run(story())
 
