@@ -1,11 +1,12 @@
 """The coordinator of consumer groups: what is answered when, what the log has, what becomes of a group."""
 
 import asyncio
+from math import inf
 from typing import Any
 from uuid import UUID
 
 from strandline.base.types import TopicPartition
-from strandline.broker.groups.consumer.group import ConsumerGroup
+from strandline.broker.groups.consumer.group import SESSION, SYNC, ConsumerGroup
 from strandline.broker.groups.consumer.state import Beat, Beaten, ConsumerState
 from strandline.broker.groups.group import Group
 from strandline.broker.groups.offsets import GroupOffset
@@ -247,6 +248,25 @@ async def test_a_static_member_that_returns_as_classic_may_end_the_upgrade(stage
     assert back[0].error is ErrorCode.NONE and back[0].generation == 3
     held = stage.groups.find("g")
     assert held is not None and isinstance(held.group, Group) and "a" not in held.group.members
+
+
+@plays
+async def test_a_group_that_is_no_more_wakes_nobody(stage: Stage) -> None:
+    """The last new member expires: its group goes in the middle of its own deadline."""
+    pictured(stage)
+    settled(stage, "a")
+    join(stage, "c")
+    stage.commit()
+    before = group_of(stage)
+    for what in (SESSION, SYNC):
+        before.has_done("c", what)  # it lives
+    stage.groups.tick(asyncio.get_running_loop().time() + 50)
+    stage.commit()
+    held = stage.groups.find("g")
+    assert held is not None and isinstance(held.group, Group)
+    assert before.wake_at == inf and held.group.wake_at < inf
+    again = settled(stage, "a")
+    assert again.error is ErrorCode.NONE and held.group is not before
 
 
 @plays

@@ -68,7 +68,7 @@ class Surroundings:
     check_group_count: Callable[[str], None]
     new_member_id: Callable[[str], str]
     perform: Callable[[HeldGroup, Effects], None]  # what a classic group's rules ask; arms the group's timer
-    forget_timer: Callable[[Group], None]
+    forget_timer: Callable[[Group | ConsumerGroup], None]
     now: Callable[[], float]
     wall_ms: Callable[[], int]
     counts: GroupCounts
@@ -252,6 +252,8 @@ class ConsumerGroups:
         records = [stored(group.name, fact) for fact in group.tombstones()]
 
         def install() -> None:
+            group.end(ErrorCode.NOT_COORDINATOR, around.now())  # so that it wakes nobody any more
+            around.forget_timer(group)
             around.shards.replace(held, classic)
             around.perform(held, classic.begin_rebalance(around.now()))
             logger.info("group_downgraded", group=group.name, members=len(classic.members))
