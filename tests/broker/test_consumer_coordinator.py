@@ -11,6 +11,7 @@ from strandline.broker.groups.consumer.state import Beat, Beaten, ConsumerState
 from strandline.broker.groups.group import Group
 from strandline.broker.groups.offsets import GroupOffset
 from strandline.broker.groups.state import GroupState, JoinAsked, Joined, SyncAsked, Synced
+from strandline.broker.groups.transactional_commits import Producer
 from strandline.broker.metadata.cache import Picture, PicturedTopic
 from strandline.client.consumer.group_protocol import (
     decode_assignment,
@@ -322,6 +323,26 @@ async def test_commits_need_the_newest_epoch(stage: Stage) -> None:
     stage.commit()
     stale, unknown = ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID
     assert codes == [stale, unknown, unknown, ErrorCode.NONE]
+
+
+@plays
+async def test_a_transaction_commits_for_a_member_of_the_newest_epoch_or_for_none(stage: Stage) -> None:
+    pictured(stage)
+    settled(stage, "a")
+    codes: list[ErrorCode] = []
+    producer = Producer("tx", 7, 0)
+    for member in (("a", None, 1), ("a", None, 0), ("x", None, 1), ("a", None, -1), SIMPLE):
+        stage.groups.commit_in_transaction("g", member, producer, OFFSETS, codes.append)
+        stage.commit()
+    stale, unknown = ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID
+    assert codes == [ErrorCode.NONE, stale, unknown, stale, ErrorCode.NONE]
+    stage.end_transaction(7, committed=True)
+    stage.commit()
+    other = await stage.successor()
+    for each in (stage, other):
+        held = each.groups.find("g")
+        assert held is not None and [tp.topic for tp in held.offsets] == ["t"]
+    await other.groups.stop()
 
 
 @plays

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ....protocol.errors import ErrorCode
 from ..members import NEVER
-from ..state import Effects, GroupType
+from ..state import NO_MEMBER, Effects, GroupType
 from .state import (
     NO_PARTITIONS,
     ConsumerLimits,
@@ -115,14 +115,19 @@ class ConsumerGroup:
         *,
         transactional: bool = False,
     ) -> ErrorCode:
-        """Why this caller may not commit offsets, or NONE. Who names no epoch may, while there is no member.
-        A commit is no heartbeat.
+        """Why this caller may not commit offsets, or NONE. Who names no epoch may while there is no member,
+        or in a transaction: old producers do not say for which member they commit. A commit is no heartbeat.
         """
         if self.is_dead:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if epoch < 0 and not self.subscriptions:
             return ErrorCode.NONE
-        return self.epoch_error(member_id, epoch)
+        if transactional and epoch < 0 and member_id == NO_MEMBER and instance_id is None:
+            return ErrorCode.NONE
+        error = self.epoch_error(member_id, epoch)
+        if transactional and error is ErrorCode.STALE_MEMBER_EPOCH:
+            return ErrorCode.ILLEGAL_GENERATION  # producers know no other
+        return error
 
     def epoch_error(self, member_id: str, epoch: int) -> ErrorCode:
         """Why a member of this epoch may not commit or fetch offsets, or NONE."""

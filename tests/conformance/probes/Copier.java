@@ -1,7 +1,8 @@
 // Copies a topic into another, each batch with its offsets in one transaction: kafka-clients for Java.
 //
-// `Copier <bootstrap> <in> <out> <group> <transactional id>`. Every fourth transaction is aborted by choice, and
-// its records are read again. It runs until its standard input ends, and ends by itself when it is fenced.
+// `Copier <bootstrap> <in> <out> <group> <transactional id> <group protocol>`. Every fourth transaction is aborted
+// by choice, and its records are read again. It runs until its standard input ends, and ends by itself when it is
+// fenced.
 
 import java.time.Duration;
 import java.util.HashMap;
@@ -36,7 +37,7 @@ public class Copier {
         });
         listener.setDaemon(true);
         listener.start();
-        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(reading(args[0], args[3]));
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(reading(args[0], args[3], args[5]));
              KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(writing(args[0], args[4]))) {
             producer.initTransactions(); // ends what an earlier life has left open
             consumer.subscribe(List.of(args[1]));
@@ -70,17 +71,24 @@ public class Copier {
         }
         producer.abortTransaction();
         Map<TopicPartition, OffsetAndMetadata> committed = consumer.committed(consumer.assignment());
-        committed.forEach((place, at) -> consumer.seek(place, at == null ? 0 : at.offset()));
+        committed.forEach((place, at) -> {
+            try {
+                consumer.seek(place, at == null ? 0 : at.offset());
+            } catch (IllegalStateException error) {
+                System.err.println(error); // it has another owner by now, who begins at what is committed
+            }
+        });
     }
 
-    static Properties reading(String bootstrap, String group) {
+    static Properties reading(String bootstrap, String group, String protocol) {
         Properties options = new Properties();
         options.put("bootstrap.servers", bootstrap);
         options.put("group.id", group);
         options.put("auto.offset.reset", "earliest");
         options.put("enable.auto.commit", "false");
         options.put("isolation.level", "read_committed");
-        options.put("session.timeout.ms", "6000");
+        options.put("group.protocol", protocol);
+        if (protocol.equals("classic")) options.put("session.timeout.ms", "6000");
         options.put("max.poll.records", "20");
         options.put("key.deserializer", ByteArrayDeserializer.class.getName());
         options.put("value.deserializer", ByteArrayDeserializer.class.getName());

@@ -1,8 +1,8 @@
 """Copies a topic into another, each batch with its offsets in one transaction.
 
-`copier.py librdkafka|aiokafka|strandline <bootstrap> <in> <out> <group> <transactional id>`. Every fourth
-transaction is aborted by choice, and its records are read again. It runs until its standard input ends, and
-ends by itself when it is fenced.
+`copier.py librdkafka|aiokafka|strandline <bootstrap> <in> <out> <group> <transactional id> <group protocol>`.
+Every fourth transaction is aborted by choice, and its records are read again. It runs until its standard
+input ends, and ends by itself when it is fenced.
 """
 
 import asyncio
@@ -19,12 +19,13 @@ def is_ended() -> bool:
     return ENDED.is_set()
 
 
-def librdkafka(bootstrap: str, source: str, target: str, group: str, name: str) -> None:
+def librdkafka(bootstrap: str, source: str, target: str, group: str, name: str, protocol: str) -> None:
     from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
     options = {"bootstrap.servers": bootstrap}
     reading = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    consumer = Consumer(options | reading | {"isolation.level": "read_committed", "session.timeout.ms": 6000})
+    reading |= {"group.protocol": "consumer"} if protocol == "consumer" else {"session.timeout.ms": 6000}
+    consumer = Consumer(options | reading | {"isolation.level": "read_committed"})
     producer = Producer(options | {"transactional.id": name})
 
     def again(call: Any, *arguments: Any) -> None:
@@ -72,7 +73,7 @@ def librdkafka(bootstrap: str, source: str, target: str, group: str, name: str) 
     consumer.close()
 
 
-async def aiokafka(bootstrap: str, source: str, target: str, group: str, name: str) -> None:
+async def aiokafka(bootstrap: str, source: str, target: str, group: str, name: str, _: str) -> None:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from aiokafka.errors import KafkaError, ProducerFenced
 
@@ -118,7 +119,7 @@ class Chosen(Exception):
     """This transaction is to be aborted."""
 
 
-async def strandline(bootstrap: str, source: str, target: str, group: str, name: str) -> None:
+async def strandline(bootstrap: str, source: str, target: str, group: str, name: str, _: str) -> None:
     from strandline.client import ApiError, Consumer, Producer, ProducerFenced, TopicPartition
 
     reading: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
