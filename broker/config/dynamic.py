@@ -32,14 +32,17 @@ logger = structlog.get_logger(__name__)
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = range(1, 8)
 INT32_MAX = (1 << 31) - 1
 INT16_MAX = (1 << 15) - 1
-LISTS = frozenset(("cleanup.policy", "log.cleanup.policy"))
+POLICIES = frozenset(("cleanup.policy", "log.cleanup.policy"))
+LISTS = POLICIES | {"group.consumer.assignors", "group.coordinator.rebalance.protocols"}
 THROTTLED_REPLICAS = frozenset(
     ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 )
 INTS = frozenset(
     (  # Kafka's, though no bound of ours says so
         "controlled.shutdown.max.retries", "controller.socket.timeout.ms", "default.replication.factor",
-        "fetch.max.bytes", "group.initial.rebalance.delay.ms", "group.max.session.timeout.ms",
+        "fetch.max.bytes", "group.consumer.heartbeat.interval.ms", "group.consumer.max.size",
+        "group.consumer.session.timeout.ms", "group.initial.rebalance.delay.ms",
+        "group.max.session.timeout.ms",
         "group.max.size", "group.min.session.timeout.ms", "leader.imbalance.per.broker.percentage",
         "log.cleaner.threads", "log.flush.offset.checkpoint.interval.ms", "max.connections",
         "max.incremental.fetch.session.cache.slots", "max.request.partition.size.limit",
@@ -97,7 +100,7 @@ def expected(option: Option) -> str:
         return f"a number, {low}" + (f", at most {option.bounds['le']:g}" if "le" in option.bounds else "")
     if get_origin(option.type) is Literal:
         return f"one of {', '.join(get_args(option.type))}"
-    return "a list of delete, compact" if option.kafka in LISTS else "a string"
+    return "a list of delete, compact" if option.kafka in POLICIES else "a string"
 
 
 # --- one value -------------------------------------------------------------------------------------

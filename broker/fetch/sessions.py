@@ -80,7 +80,9 @@ class FetchSession:
                 entry = self._entries.get(key)
                 if entry is None:
                     entry = self._entries[key] = Followed(self, name or "", topic.topic_id, asked)
-                entry.asked, entry.told = asked, None
+                entry.asked = asked
+                if self.fetcher.is_replica:
+                    entry.told = None  # a follower that names it wants to hear of it
                 self._find(entry, name, find)
         self._compare_starts()
 

@@ -101,8 +101,10 @@ def test_a_full_fetch_is_told_of_all_it_names_and_the_next_ones_of_news(tmp_path
         assert told(answer)[0][2] > 0, "not named, but it has news"
         assert answer.session_id == consumer.id
         assert told(await consumer.next())[0][2] > 0, "not named again: the answer was not taken"
-        at_end = await consumer.next((0, 1))
-        assert (told(at_end), fetched(at_end).high_watermark) == ([(0, 0, 0)], 1)
+        assert told(await consumer.next((0, 1))) == [], "it knows the watermark from the last answer"
+        assert told(await consumer.next((0, 2))) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, 0)]
+        back = await consumer.next((0, 1))
+        assert (told(back), fetched(back).high_watermark) == ([(0, 0, 0)], 1), "after an error it is told"
         assert told(await consumer.next()) == []
 
     with_consumer(tmp_path, story)
@@ -219,8 +221,9 @@ def test_the_next_fetch_ends_the_one_that_still_waits(tmp_path: Path) -> None:
         waiting = consumer.send(max_wait_ms=60_000)
         await until(lambda: len(stage.members[1].parts.shared.deadlines))
         consumer.epoch += 1
-        assert told(await consumer.next((0, 0))) == [(0, 0, 0)]
-        assert told(await waiting) == []
+        async with asyncio.timeout(5):
+            assert told(await consumer.next((0, 0))) == [], "nothing has happened"
+            assert told(await waiting) == []
 
     with_consumer(tmp_path, story)
 
