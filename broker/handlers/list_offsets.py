@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL))
 SERVED_FROM = {LATEST: 1, EARLIEST: 1, LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 NEVER = 1 << 15
+INT64_MAX = (1 << 63) - 1
 DEBUGGER = -2  # a replica id that asks for the log end offset
 NOT_AVAILABLE_FROM = 5
 NOTHING_FOUND = (-1, -1, -1)
@@ -164,6 +165,7 @@ class Answers(Waiter):
     def give(self, place: Place, found: Found) -> None:
         """Note what was found."""
         timestamp, offset, epoch = found
+        timestamp = max(-INT64_MAX, min(timestamp, INT64_MAX))  # the sum of two numbers that a producer sent
         self._given[place] = ListOffsetsPartitionResponse(
             partition_index=place[1], timestamp=timestamp, offset=offset, leader_epoch=epoch
         )

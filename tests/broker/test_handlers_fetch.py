@@ -10,6 +10,7 @@ from strandline.client.network.connection import Connection
 from strandline.protocol.batches import seal
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import ReplicaState
+from strandline.protocol.records import BatchBuilder
 from tests.broker.replica_harness import (
     Cluster,
     ask,
@@ -145,6 +146,19 @@ def test_a_parked_fetch_is_woken_or_times_out(tmp_path: Path) -> None:
         assert not stage.members[1].partition.parked
         assert len(stage.members[1].parts.shared.deadlines) == 0
         await producer.close()
+
+    run(tmp_path, story)
+
+
+def test_a_time_that_no_number_can_hold_is_told_as_the_largest(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        builder, largest = BatchBuilder(), (1 << 63) - 1
+        builder.append(10_000, None, b"a")
+        builder.append(10_000 + largest, None, b"b")
+        builder._max_timestamp = 20_000
+        await ask(client, produce(builder.build()))
+        found = (await ask(client, list_offsets(15_000))).topics[0].partitions[0]
+        assert (found.error_code, found.timestamp, found.offset) == (0, largest, 1)
 
     run(tmp_path, story)
 

@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -94,6 +95,8 @@ class Drawing:
         if api == Api.CREATE_TOPICS:
             for topic in message.topics:
                 topic.num_partitions = self.random.choice((-1, 0, 1, 2, -(1 << 31), (1 << 31) - 1))
+        if api == Api.PRODUCE:
+            message.timeout_ms = 5000  # what times out may be written or not
         return message, version
 
     def _fit(self, message: Any, topic: str) -> None:
@@ -106,11 +109,15 @@ class Drawing:
             elif one.name in SHORT_MS:
                 setattr(message, one.name, min(value, SHORT_MS[one.name]))
             elif one.name == "records":
-                setattr(message, one.name, batch(self.random) if self.random.random() < 0.9 else value)
+                setattr(message, one.name, self._batch() if self.random.random() < 0.9 else value)
             elif not one.array and self.random.random() < 0.7:
                 fitting = self._fitting(one.name, topic)
                 if fitting is not None:
                     setattr(message, one.name, fitting)
+
+    def _batch(self) -> bytes:
+        """A batch of offsets from 0 on, as a producer sends it; its records may be damaged."""
+        return bytes(8) + batch(self.random)[8:]
 
     def _fitting(self, name: str, topic: str) -> Any:
         match name:
@@ -165,7 +172,7 @@ class Fuzz:
         for message, _ in asked:
             self.told.sent[type(message).__name__] += 1
         self.told.sent["damaged"] += 1
-        with socket.create_connection(("127.0.0.1", self.broker.port), ANSWER_S) as line:
+        with suppress(ConnectionRefusedError), self._line() as line:
             line.sendall(b"".join(whole))
             frames = _frames(line)
             for message, version in asked:
@@ -178,6 +185,13 @@ class Fuzz:
             line.sendall(struct.pack(">i", len(bad)) + bad)
             line.settimeout(HELD_S)
             self.told.after_damage["closed" if next(frames, None) is None else "answered"] += 1
+
+    def _line(self) -> socket.socket:
+        try:
+            return socket.create_connection(("127.0.0.1", self.broker.port), ANSWER_S)
+        except ConnectionRefusedError:
+            self.told.complaints.append("nobody listens any more")
+            raise
 
     def _look(self, message: Any, version: int, answer: Any) -> None:
         codes = list(_codes(answer, version))
