@@ -109,6 +109,9 @@ class Drill:
         async with Admin(servers) as admin, Consumer(servers, isolation_level="read_committed") as reader:
             for topic in (FLIGHTS, DELAYS):
                 await admin.create_topic(topic, PARTITIONS, REPLICAS, configs={"min.insync.replicas": "2"})
+            # The topics of transactions and of offsets are made at first use, while three brokers are alive.
+            async with Producer(servers, transactional_id="first") as first, first.transaction():
+                await first.send_offsets({TopicPartition(FLIGHTS, 0): 0}, "first")
             partitions = [TopicPartition(DELAYS, number) for number in range(PARTITIONS)]
             reader.assign(partitions)
             reader.seek_to_beginning(*partitions)
