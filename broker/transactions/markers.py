@@ -44,7 +44,6 @@ CONNECT_S = 5.0
 LOOK_S = 0.5  # how often a request in flight is looked at: its partitions may have other leaders by now
 MARKERS_AT_ONCE = 1_000  # partitions in one request
 
-FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 UNFIT = (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION)  # holds no transactions
 VERSIONS = {spec_of(WriteTxnMarkersRequest).key: spec_of(WriteTxnMarkersRequest).versions[-1]}
 
@@ -155,8 +154,12 @@ class MarkerSender:
             return
         if code == ErrorCode.NONE or code in UNFIT:
             errand.heard(tp, ErrorCode.NONE)
-        elif code in FENCED:
-            errand.heard(tp, ErrorCode(code))
+        elif code == ErrorCode.INVALID_PRODUCER_EPOCH:
+            # A newer epoch has written there, which is refused while the transaction is open: it is not.
+            logger.warning("marker_not_needed", partition=str(tp), producer_id=errand.marking.producer.id)
+            errand.heard(tp, ErrorCode.NONE)
+        elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+            errand.heard(tp, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
         else:
             self.again(delivery)
 

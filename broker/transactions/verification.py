@@ -20,7 +20,7 @@ from ...base.tasks import Tasks
 from ...base.types import TopicPartition
 from ...client.network.connection import Connection
 from ...protocol.apis import Api
-from ...protocol.errors import ApiError, ErrorCode
+from ...protocol.errors import ApiError, ErrorCode, error_for
 from ...protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -72,8 +72,14 @@ class Question(NamedTuple):
     def told(self, verdicts: Mapping[TopicPartition, int], otherwise: ErrorCode) -> None:
         """Answer it. A partition that is not in `verdicts` gets `otherwise`."""
         if not self.answer.done():
-            codes = ((tp, ErrorCode(verdicts.get(tp, otherwise))) for tp in self.partitions)
+            codes = ((tp, error_for(verdicts.get(tp, otherwise)).code) for tp in self.partitions)
             self.answer.set_result({tp: OF_CLIENTS.get(code, code) for tp, code in codes})
+
+    def is_older_than(self, other: "Question") -> bool:
+        """Whether the same producer asks with an older epoch. Of different producer ids only the coordinator
+        knows which one is the newer.
+        """
+        return self.producer_id == other.producer_id and self.producer_epoch < other.producer_epoch
 
     def refused(self, code: ErrorCode) -> None:
         """Answer all its partitions with this error."""
@@ -169,7 +175,7 @@ class Line:
             return question.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         waiting = self._waiting.setdefault(question.transactional_id, [])
         if waiting and _producer(waiting[0]) != _producer(question):
-            if question.producer_epoch < waiting[0].producer_epoch:
+            if question.is_older_than(waiting[0]):
                 return question.refused(ErrorCode.INVALID_PRODUCER_EPOCH)
             _give_way(waiting, question)
         waiting.append(question)
@@ -194,13 +200,13 @@ class Line:
             response: AddPartitionsToTxnResponse = await self._connection.request(
                 request_of(questions), deadline=deadline
             )
-        except OSError as error:  # includes ConnectionLost and a passed deadline
+        except (OSError, ApiError) as error:  # a lost connection, a passed deadline; a broker that is too old
             logger.info("transactions_not_verified", questions=len(questions), reason=str(error))
             for question in questions:
                 question.refused(ErrorCode.NETWORK_EXCEPTION)
             return
         verdicts = {one.transactional_id: _verdicts(one) for one in response.results_by_transaction}
-        code = ErrorCode(response.error_code or ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        code = error_for(response.error_code or ErrorCode.COORDINATOR_NOT_AVAILABLE).code
         for question in questions:
             question.told(verdicts.get(question.transactional_id, {}), code)
 
@@ -255,6 +261,6 @@ def _producer(question: Question) -> tuple[int, int]:
 def _give_way(waiting: list[Question], newer: Question) -> None:
     """A newer producer of the same transactional id asks: the older ones need not be asked about."""
     for question in waiting:
-        is_fenced = question.producer_epoch < newer.producer_epoch
-        question.refused(ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.NETWORK_EXCEPTION)
+        fenced = question.is_older_than(newer)
+        question.refused(ErrorCode.INVALID_PRODUCER_EPOCH if fenced else ErrorCode.NETWORK_EXCEPTION)
     waiting.clear()

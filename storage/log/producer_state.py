@@ -311,16 +311,16 @@ class ProducerStates:
             raise InvalidSnapshot(f"version {version}: expected {SNAPSHOT_VERSION}")
         if crc32c(memoryview(data)[SNAPSHOT_CRC_END:]) != crc:
             raise InvalidSnapshot("the checksum does not match")
-        end = SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY.size
-        if count < 0 or end > len(data) or (len(data) - end) % EARLIER_ENTRY.size:
+        behind = SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY.size
+        if count < 0 or behind > len(data) or (len(data) - behind) % EARLIER_ENTRY.size:
             raise InvalidSnapshot(f"{count} producers do not fit in {len(data)} bytes")
         earlier: dict[int, list[Stored]] = {}
-        for producer_id, *batch in EARLIER_ENTRY.iter_unpack(memoryview(data)[end:]):
+        for producer_id, *batch in EARLIER_ENTRY.iter_unpack(memoryview(data)[behind:]):
             if producer_id == OF_INDEX:
                 self.indexed[batch[2]] = batch[0]
             else:
                 earlier.setdefault(producer_id, []).append(Stored(*batch))
-        for entry in SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[SNAPSHOT_HEAD.size : end]):
+        for entry in SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[SNAPSHOT_HEAD.size : behind]):
             self._restore_entry(earlier.get(entry[0], []), *entry)
         self._restore_open(end)
 

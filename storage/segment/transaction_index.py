@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from posixpath import basename, dirname
 from typing import NamedTuple
 
-import structlog
-
+from ...base.logger import get_logger
 from ..disk import Disk, File
 from .index import ABORTED_ENTRY
 
@@ -24,7 +23,7 @@ ENTRY_BYTES = 32  # in memory
 OVERHEAD = 300
 UNKNOWN = -1  # the file's content cannot be continued: write all of it
 
-logger = structlog.get_logger(__name__)
+logger = get_logger(__name__)
 
 
 class Aborted(NamedTuple):

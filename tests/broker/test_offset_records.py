@@ -45,7 +45,7 @@ def test_a_group_key_is_version_2_and_the_group() -> None:
 
 
 def test_keys_from_the_future_are_told_apart() -> None:
-    assert read_key(b"\x00\x03\x00\x02g1") == UnknownKey(3)
+    assert read_key(b"\x00\x63\x00\x02g1") == UnknownKey(99)
 
 
 def test_an_offset_value_is_written_as_version_3() -> None:

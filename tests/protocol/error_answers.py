@@ -40,6 +40,13 @@ BESIDE_ERRORS: dict[str, dict[str, Any]] = {
         "authorized_operations": OMITTED,
     },
     "ListGroupsResponse": {"groups": []},
+    "ConsumerGroupHeartbeatResponse": {
+        "member_id": None, "member_epoch": 0, "heartbeat_interval_ms": 0, "assignment": None,
+    },
+    "DescribedConsumerGroup": {
+        "group_state": "", "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": [],
+        "authorized_operations": OMITTED,
+    },
     "ApiVersionsResponse": {},
     "CreatableTopicResult": {"num_partitions": -1, "replication_factor": -1, "configs": []},
     "DeletableTopicResult": {},
@@ -50,6 +57,7 @@ BESIDE_ERRORS: dict[str, dict[str, Any]] = {
     "AlteredResource": {},
     "DescribeLogDirsResponse": {"results": []},
     "DescribeLogDirsResult": {"topics": []},
+    "AlterReplicaLogDirPartitionResult": {},
     "CreatePartitionsTopicResult": {},
     "DeletableGroupResult": {},
     "OffsetDeleteResponse": {"topics": []},
@@ -77,6 +85,7 @@ BESIDE_ERRORS: dict[str, dict[str, Any]] = {
 MAY_BE_NULL = frozenset(
     {
         "aborted_transactions",  # nobody asked for committed records
+        "assignment", "member_id",  # of a member that is told an error
         "cluster_id", "error_message", "group_instance_id", "protocol_name", "protocol_type", "rack",
         "value", "documentation", "batch_index_error_message",
         "name",  # of a topic that was asked for by an id that nobody knows

@@ -19,7 +19,7 @@ RETRIABLE_IN_JAVA = (
 
 
 def test_codes_are_without_gaps_from_unknown_server_error_on() -> None:
-    assert [int(code) for code in sorted(ErrorCode)] == list(range(-1, 121))
+    assert [int(code) for code in sorted(ErrorCode)] == list(range(-1, 129))
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER == 6
     assert all(code.meaning for code in ErrorCode)
 
