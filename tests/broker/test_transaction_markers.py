@@ -322,6 +322,18 @@ async def test_whoever_knows_a_later_coordinator_is_believed(stage: Stage) -> No
 
 
 @plays
+async def test_where_a_newer_epoch_writes_no_marker_is_needed_and_the_others_get_theirs(stage: Stage) -> None:
+    """Whoever made that epoch up must not keep readers of the other partitions waiting."""
+    stage.leaders[X] = -1
+    errand = stage.send(X, Y)
+    (await stage.asked()).answer(ErrorCode.INVALID_PRODUCER_EPOCH)
+    await stage.until(lambda: stage.heard == [(Y, ErrorCode.NONE)])
+    assert not errand.marking.is_over
+    stage.leaders[X] = ME
+    await stage.until(lambda: bool(stage.written))
+
+
+@plays
 async def test_what_is_over_is_neither_sent_nor_heard(stage: Stage) -> None:
     """This broker coordinates no more."""
     first = stage.send(Y)

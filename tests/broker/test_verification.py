@@ -5,13 +5,15 @@ from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from strandline.base.tasks import Tasks
 from strandline.base.types import BrokerId, TopicPartition
 from strandline.broker.metadata.cache import MetadataCache
 from strandline.broker.transactions import verification
 from strandline.broker.transactions.verification import Line, Question, Verification
 from strandline.client.network.connection import ConnectionLost
-from strandline.protocol.errors import ErrorCode, NotCoordinator
+from strandline.protocol.errors import ErrorCode, NotCoordinator, UnsupportedVersion
 from strandline.protocol.messages.control import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -92,7 +94,10 @@ class Peer:
 
     def break_off(self) -> None:
         self.is_lost = True
-        self._answers[-1].set_exception(ConnectionLost("gone"))
+        self.fail(ConnectionLost("gone"))
+
+    def fail(self, error: Exception) -> None:
+        self._answers[-1].set_exception(error)
 
     async def asked(self, count: int) -> None:
         async with asyncio.timeout(5):
@@ -180,6 +185,36 @@ async def test_a_newer_producer_of_the_same_id_takes_the_place_of_the_older() ->
     assert [one.producer_id for one in desk.peer.requests[1].transactions] == [8]
     desk.peer.answer()
     assert await moved == {A: ErrorCode.NONE}
+    await desk.stop()
+
+
+async def test_epochs_of_different_producer_ids_are_not_compared() -> None:
+    """A new producer id begins at 0, when the epochs of the one before are used up."""
+    desk = Desk()
+    desk.ask("busy", A)
+    await desk.peer.asked(1)
+    zombie, rightful = desk.ask("one", A, epoch=32766), desk.ask("one", A, producer_id=8)
+    assert await zombie == {A: ErrorCode.NETWORK_EXCEPTION}
+    desk.peer.answer()
+    await desk.peer.asked(2)
+    desk.peer.answer()
+    assert await rightful == {A: ErrorCode.NONE}
+    await desk.stop()
+
+
+@pytest.mark.parametrize("code", [999, ErrorCode.UNSUPPORTED_VERSION])
+async def test_a_coordinator_that_does_not_understand_ends_nobody(code: int) -> None:
+    desk = Desk()
+    answer = desk.ask("one", A)
+    await desk.peer.asked(1)
+    desk.peer.answer(code) if code == 999 else desk.peer.fail(UnsupportedVersion("it is older"))
+    said = {A: ErrorCode.UNKNOWN_SERVER_ERROR if code == 999 else ErrorCode.NETWORK_EXCEPTION}
+    async with asyncio.timeout(5):
+        assert await answer == said
+    again = desk.ask("one", A)
+    await desk.peer.asked(2)
+    desk.peer.answer()
+    assert await again == {A: ErrorCode.NONE}
     await desk.stop()
 
 

@@ -7,7 +7,7 @@ import pytest
 from crc32c import crc32c
 
 from strandline.base.types import TopicPartition
-from strandline.protocol.batches import read_header
+from strandline.protocol.batches import TRANSACTIONAL, read_header
 from strandline.storage.config import InvalidOption, StorageConfig, TopicConfig
 from strandline.storage.disk import RealDisk
 from strandline.storage.log import checkpoints
@@ -155,6 +155,19 @@ def test_producer_snapshot() -> None:
     assert again.snapshot() == data
     with pytest.raises(InvalidSnapshot):
         again.restore(data[:-1] + b"\x00")
+    assert len(again) == 0
+
+
+def test_an_open_transaction_stays_open_wherever_it_begins() -> None:
+    """Whatever its offset: only one behind the snapshot is impossible."""
+    states = ProducerStates(10)
+    header = read_header(make_batch(b"a", pid=7, seq=0))
+    states.update(header._replace(attributes=TRANSACTIONAL), 1_000_000)
+    data, again = states.snapshot(), ProducerStates(10)
+    again.restore(data, 1_000_001)
+    assert list(again.open_transactions()) == [(7, 1_000_000)]
+    with pytest.raises(InvalidSnapshot, match="begin where none can"):
+        again.restore(data, 1_000_000)
     assert len(again) == 0
 
 
