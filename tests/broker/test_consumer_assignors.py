@@ -101,3 +101,20 @@ def test_many_members_and_partitions_take_little_time() -> None:
     crowd = members(*(f"m{number:04}" for number in range(500)), topics=(A, B))
     given = assign_uniform(crowd, {A: 5_000, B: 2_500})
     assert set(map(len, given.values())) == {15}
+
+
+def test_members_are_ordered_once_and_not_each_time_that_one_has_its_share() -> None:
+    compared = 0
+
+    class Name(str):
+        """Counts how often it is compared."""
+
+        def __lt__(self, other: str) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__lt__(self, other)
+
+    crowd = {Name(f"m{number:04}"): Assigned(frozenset({A})) for number in range(500)}
+    given = assign_uniform(crowd, {A: 1_000})
+    assert set(map(len, given.values())) == {2}
+    assert compared < 20_000

@@ -99,10 +99,11 @@ def _level(given: dict[str, list[Partition]], free: list[Partition]) -> None:
         del mine[quota[member_id] :]
     hungry = [member_id for member_id in sorted(given) if len(given[member_id]) < quota[member_id]]
     for place, one in enumerate(sorted(free)):
-        member_id = hungry[place % len(hungry)]
+        turn = place % len(hungry)
+        member_id = hungry[turn]
         given[member_id].append(one)
         if len(given[member_id]) == quota[member_id]:
-            hungry = [each for each in sorted(given) if len(given[each]) < quota[each]]
+            del hungry[turn]
 
 
 def _fill(given: dict[str, list[Partition]], free: list[Partition], takers: Mapping[UUID, list[str]]) -> None:
