@@ -12,6 +12,8 @@ from typing import Any
 from .compiler import SHORT_ARRAY, SourceLines, default_of
 from .fields import Decoder, Field, FieldsOf, Fixed, Variable, is_compact, least_item_bytes
 
+TEXT_MAX = 0x7FFF  # bytes of a string
+
 
 def compile_decoder(cls: type[Any], fields_of: FieldsOf, version: int, flexible: bool) -> Decoder:
     """A function (buffer, position, list for unknown tags or None) -> (message, position after it)."""
@@ -100,10 +102,23 @@ class _Reading:
             self.source.add(f"if {n} >= 0x80: {n}, pos = long_varint(buf, pos, {n})")
         return n
 
+    def compact_text(self, name: str) -> str:
+        """The length of a compact string. Such a length knows no bound, but Kafka's strings have one: what
+        is read here may be stored, or answered, where a length has two bytes. Short ones cost no check.
+        """
+        n = self.take("B")
+        self.flush()
+        with self.source.block(f"if {n} >= 0x80:"):
+            self.source.add(f"{n}, pos = long_varint(buf, pos, {n})")
+            fault = f"raise Malformed('{name} is longer than {TEXT_MAX} bytes')"
+            self.source.add(f"if {n} - 1 > {TEXT_MAX}: {fault}")
+        return n
+
     def variable(self, name: str, wire: Variable, nullable: bool) -> str:
         """Text, bytes or records. A null would end before it begins, so one comparison finds both faults."""
         compact = is_compact(wire, self.flexible)
-        n, out, stop = self.count(wire.prefix, compact), self.source.fresh("v"), self.source.fresh("stop")
+        n = self.compact_text(name) if compact and wire.kind == "str" else self.count(wire.prefix, compact)
+        out, stop = self.source.fresh("v"), self.source.fresh("stop")
         copied = {"str": "str(buf[pos:{}], 'utf-8')", "bytes": "bytes(buf[pos:{}])", "view": "view[pos:{}]"}
         lines = (
             f"{stop} = pos + {n}{' - 1' if compact else ''}",

@@ -1,12 +1,16 @@
 """Regular expressions over topic names: Python's engine is the oracle, except for the time it may take."""
 
 import re
+import sys
 import time
+import tracemalloc
 from random import Random
 
 import pytest
 
-from strandline.broker.groups.consumer.regex import BadExpression, TopicRegex
+from strandline.broker.groups.consumer.regex import DEPTH_MAX, BadExpression, TopicRegex
+from strandline.broker.groups.consumer.target import expression as expression_of_a_member
+from strandline.protocol.errors import ApiError
 
 NAMES = [
     "",
@@ -107,7 +111,7 @@ def test_what_re2_has_and_python_has_not() -> None:
     "expression",
     ["(", ")", "a)", "[", "[a", "*", "a|*", "+", "a\\", "(?=a)", "(?!a)", "(?<=a)b", r"(a)\1", r"\b", "[z-a]",
      "[[:none:]]", "a{3,2}", "a{2000}", "((a{1000}){1000}){1000}", "(" * 200 + "a" + ")" * 200, "a" * 5000,
-     "(?P<n"],
+     "(?P<n", "a**", "a+{2}", "a{1}{2}", "a*??", "a" + "*" * 2000, "a" + "{1}" * 1300],
 )  # fmt: skip
 def test_what_is_no_expression_is_refused(expression: str) -> None:
     with pytest.raises(BadExpression):
@@ -119,3 +123,48 @@ def test_no_expression_takes_long() -> None:
     assert not TopicRegex("(a+)+(a+)+(a|aa)+b").matches("a" * 249)
     assert TopicRegex("(.*)(.*)(.*)(.*)x").matches("a" * 248 + "x")
     assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("nothing", ["", "(?i)", r"\Q\E", "a{0}", "()()", "|"])
+def test_nothing_repeated_all_too_often_is_refused_at_once(nothing: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(BadExpression, match="more than"):
+        TopicRegex(f"((({nothing}){{100}}){{100}}){{100}}")  # a million times
+    assert time.monotonic() - began < 1
+
+
+def test_what_is_remembered_is_bounded_in_bytes() -> None:
+    dice = Random(1)
+    ours = TopicRegex("(.*[ab].{9}){9}(.?.?.?){60}")
+    names = ["".join(dice.choice("abc") for _ in range(100)) for _ in range(20)]
+    tracemalloc.start()
+    try:
+        for name in names:
+            ours.matches(name)
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_parentheses_as_deep_as_they_may_be() -> None:
+    deep = TopicRegex("(" * DEPTH_MAX + "a" + ")*" * DEPTH_MAX)
+    assert deep.matches("aaa") and not deep.matches("b")
+
+
+def test_an_expression_too_deep_for_the_stack_is_the_members_fault() -> None:
+    frame, depth = sys._getframe(), 1
+    while frame.f_back is not None:
+        frame, depth = frame.f_back, depth + 1
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + 100)
+    try:
+        with pytest.raises(ApiError, match="not a valid expression"):
+            expression_of_a_member("(" * 50 + "a" + ")" * 50)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_a_long_bad_expression_is_not_repeated_whole() -> None:
+    with pytest.raises(ApiError) as caught:
+        expression_of_a_member("\x00" * 30_000)
+    assert len(str(caught.value)) < 2_000

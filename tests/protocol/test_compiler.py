@@ -247,6 +247,16 @@ def test_a_frame_cut_anywhere_is_malformed(version: int) -> None:
             decode(Zoo, version, memoryview(whole)[:end])
 
 
+def test_text_is_no_longer_than_kafkas_strings_though_its_length_could_be() -> None:
+    """What is read in a flexible version may be stored in one whose lengths have two bytes."""
+    longest = "a" * 32_767
+    assert decode(Zoo, 3, wire(Zoo(label=longest), 3))[0].label == longest
+    with pytest.raises(Malformed, match="label is longer than 32767 bytes"):
+        decode(Zoo, 3, wire(Zoo(label=longest + "a"), 3))
+    blob = bytes(40_000)
+    assert decode(Zoo, 3, wire(Zoo(blob=blob), 3))[0].blob == blob
+
+
 def test_text_that_is_no_utf8_is_malformed() -> None:
     with pytest.raises(Malformed, match="utf-8"):
         decode(Zoo, 2, wire(Zoo(label="ab"), 2).replace(b"ab", b"\xff\xfe"))

@@ -14,11 +14,11 @@ from ....base.values import dataclass
 
 NAME_CHARACTERS = frozenset(ascii_lowercase + ascii_uppercase + digits + "._-")
 LENGTH_MAX = 4_096
-STATES_MAX = 10_000
+STATES_MAX = 500  # with all repetitions written out, and what is empty; each may cost a step per character
 REPEATS_MAX = 1_000
 DEPTH_MAX = 100
 KNOWN_MAX = 100_000  # names whose result is remembered
-STEPS_MAX = 100_000  # transitions that are remembered
+STEPS_MAX = 20_000  # states of all transitions that are remembered
 
 Characters: TypeAlias = frozenset[str]
 
@@ -67,6 +67,7 @@ class TopicRegex:
         self._start = _Reader(expression).automaton(self._end)
         self._known: dict[str, bool] = {}
         self._steps: dict[tuple[frozenset[_State], str], frozenset[_State]] = {}
+        self._steps_size = 0
 
     def matches(self, name: str) -> bool:
         """Whether the whole name matches."""
@@ -82,15 +83,22 @@ class TopicRegex:
         for character in name:
             step = self._steps.get((states, character))
             if step is None:
-                if len(self._steps) >= STEPS_MAX:
-                    self._steps.clear()
                 moved = [one.next for one in states if one.takes is not None and character in one.takes]
                 step = frozenset(self._closure([one for one in moved if one is not None], ""))
-                self._steps[states, character] = step
+                self._remember(states, character, step)
             states = step
             if not states:
                 return False
         return self._end in self._closure(states, "$" if name else "^$")
+
+    def _remember(self, states: frozenset[_State], character: str, step: frozenset[_State]) -> None:
+        """Keep a transition. What it takes in memory is its states, so they are what is bounded."""
+        size = 1 + len(states) + len(step)
+        if self._steps_size + size > STEPS_MAX:
+            self._steps.clear()
+            self._steps_size = 0
+        self._steps[states, character] = step
+        self._steps_size += size
 
     def _closure(self, states: "list[_State] | frozenset[_State]", anchors: str) -> set[_State]:
         """These states, and all that are reached without taking a character. An anchor that is not passed
@@ -125,10 +133,18 @@ class _Reader:
         return part(end)
 
     def _state(self, **facts: object) -> _State:
+        self._count()
+        return _State(**facts)  # type: ignore[arg-type]
+
+    def _nothing(self, after: _State) -> _State:
+        """An empty part. It counts like a state: repeated often enough, nothing takes as long as anything."""
+        self._count()
+        return after
+
+    def _count(self) -> None:
         self._states += 1
         if self._states > STATES_MAX:
-            raise BadExpression("it repeats too much")
-        return _State(**facts)  # type: ignore[arg-type]
+            raise BadExpression(f"with its repetitions written out it has more than {STATES_MAX} states")
 
     def _alternatives(self) -> _Part:
         parts = [self._sequence()]
@@ -147,6 +163,12 @@ class _Reader:
         parts: list[_Part] = []
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             parts.append(self._repeated())
+        return self._chain(parts)
+
+    def _chain(self, parts: list[_Part]) -> _Part:
+        """One part after the other."""
+        if not parts:
+            return self._nothing
 
         def build(after: _State) -> _State:
             for part in reversed(parts):
@@ -156,12 +178,20 @@ class _Reader:
         return build
 
     def _repeated(self) -> _Part:
+        """One quantifier at most, as in RE2: so parts are nested as deeply as parentheses, and no deeper."""
         part = self._atom()
-        while (bounds := self._quantifier()) is not None:
-            part = self._times(part, *bounds)
-        return part
+        bounds = self._quantifier()
+        if bounds is None:
+            return part
+        start = self._at
+        if self._quantifier() is not None:
+            raise BadExpression(f"what is repeated is repeated again at {start}; put it in parentheses")
+        return self._times(part, *bounds)
 
     def _times(self, part: _Part, least: int, most: int | None) -> _Part:
+        if most == 0:
+            return self._nothing
+
         def build(after: _State) -> _State:
             if most is None:
                 loop = self._state(other=after)
@@ -244,7 +274,7 @@ class _Reader:
                 self._upto(">")
             elif self._flags():
                 self._depth -= 1
-                return lambda after: after  # they hold up to the end of the group around them
+                return self._nothing  # they hold up to the end of the group around them
         part = self._alternatives()
         if not self._skip(")"):
             raise BadExpression("missing )")
@@ -273,14 +303,7 @@ class _Reader:
         if character == "Q":
             self._at += 1
             literal = self._upto("\\E", or_end=True)
-            parts = [self._one_of(frozenset(each)) for each in literal]
-
-            def build(after: _State) -> _State:
-                for part in reversed(parts):
-                    after = part(after)
-                return after
-
-            return build
+            return self._chain([self._one_of(frozenset(each)) for each in literal])
         return self._one_of(self._escape())
 
     def _escape(self) -> Characters:

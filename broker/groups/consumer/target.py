@@ -15,6 +15,7 @@ from .regex import BadExpression, TopicRegex
 from .state import Subject, Subscription, TopicFacts, Topics
 
 EXPRESSIONS_MAX = 1_000  # that are kept ready, over all groups
+SHOWN_MAX = 200  # characters of a bad expression; the protocol's strings end somewhere
 
 _expressions: dict[str, TopicRegex] = {}
 
@@ -25,10 +26,10 @@ def expression(text: str) -> TopicRegex:
     if found is None:
         try:
             found = TopicRegex(text)
-        except BadExpression as error:
+        except (BadExpression, RecursionError) as error:
             raise error_for(
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
-                f"SubscribedTopicRegex {text!r} is not a valid expression: {error}",
+                f"SubscribedTopicRegex {text[:SHOWN_MAX]!r} is not a valid expression: {error}",
             ) from error
         if len(_expressions) >= EXPRESSIONS_MAX:
             _expressions.clear()
