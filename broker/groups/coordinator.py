@@ -60,6 +60,7 @@ from .transactional_commits import Ask, Producer, TransactionalCommits
 
 logger = structlog.get_logger(__name__)
 
+NAMED_MAX = 1_000  # characters of a client's id in its member ids, which have to fit in a string
 GROUPS_MAX = 100_000  # per broker; a client that wants one more gets COORDINATOR_NOT_AVAILABLE
 
 # If writing offsets fails with the left, the client that committed them gets the right.
@@ -482,7 +483,7 @@ class GroupCoordinator:
         return ConsumerGroup(group_id, self._consumer_limits, self._now())
 
     def _new_member_id(self, prefix: str) -> str:
-        return f"{prefix}-{UUID(int=self._random.getrandbits(128), version=4)}"
+        return f"{prefix[:NAMED_MAX]}-{UUID(int=self._random.getrandbits(128), version=4)}"
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

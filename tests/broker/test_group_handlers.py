@@ -64,6 +64,7 @@ class Client:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
+        self.client_id = "me"
         self.picture = picture(topic("__consumer_offsets"), topic("t"))
 
     def send(self, request: Any, version: int) -> list[Any]:
@@ -74,7 +75,8 @@ class Client:
             peer="127.0.0.1:5000",
             answered=lambda exchange: answers.append(_read(api, version, exchange.parts)),
         )
-        exchange = Exchange(channel, Listener("CLIENT", False), api, version, 1, "me")  # type: ignore[arg-type]
+        listener = Listener("CLIENT", False)
+        exchange = Exchange(channel, listener, api, version, 1, self.client_id)  # type: ignore[arg-type]
         groups = self.stage.groups
         broker: Any = SimpleNamespace(
             groups=groups,
@@ -150,6 +152,17 @@ def sync(client: Client, member_id: str, version: int = 5) -> Any:
     assert parked == []
     client.stage.commit()
     return parked[0]
+
+
+@in_every_version(Api.JOIN_GROUP)
+def test_a_member_with_the_longest_client_id_joins(version: int) -> None:
+    """Its member id is longer than its client id, and must fit in a string all the same."""
+
+    async def story(client: Client) -> None:
+        client.client_id = "c" * 32_767
+        assert admit(client, version).startswith("ccc")
+
+    play(story)
 
 
 @in_every_version(Api.JOIN_GROUP)
