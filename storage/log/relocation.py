@@ -50,7 +50,8 @@ class Copying:
                 with suppress(FileNotFoundError):
                     self._disk.rmtree(self._target)
                 self._disk.mkdir(self._target)
-                self._disk.unlink(f"{self._source}/{MOVED_FROM}")  # of an earlier move: only one counts
+                self._disk.unlink(f"{self._source}/{MOVED_FROM}")  # of an earlier move: only one counts,
+                self._disk.sync_dir(self._source)  # after a power loss too
             for base in self._stale:
                 for suffix in (*SUFFIXES, TRANSACTION_INDEX, SNAPSHOT):
                     self._disk.unlink(f"{self._target}/{file_name(base, suffix)}")
@@ -130,7 +131,8 @@ class Relocation:
         if step.error is not None:
             raise disk_error(self.path, step.error) from step.error
         for segment, _, end, sealed in step.parts:
-            if segment in step.missing:
+            if segment in step.missing:  # a part of it may be in the copy, so it counts as begun: if it is
+                self._copied.setdefault(segment, 0)  # gone the next step removes that, else copies it again
                 continue
             self._copied[segment] = end
             if sealed:

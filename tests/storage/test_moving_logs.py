@@ -173,6 +173,45 @@ def test_what_changes_meanwhile_is_in_the_copy(change: Callable[[Logs], Callable
     assert not lost and values(again.logs[T0]) == {**expected, log.end_offset - 1: b"more" * 40}
 
 
+class Interposed(FaultyDisk):
+    """Does something once, when a file is synced."""
+
+    at, act = "", staticmethod(lambda: None)
+
+    def struck(self, call: str, path: str) -> Any:
+        if call == "sync" and self.at and path.endswith(self.at):
+            self.at = ""
+            self.act()
+        return super().struck(call, path)
+
+
+@pytest.mark.parametrize("change", [retire_some, clean_once])
+def test_a_segment_that_goes_while_it_is_copied_is_not_in_the_copy(
+    change: Callable[[Logs], Callable[[], None]],
+) -> None:
+    disk, lost = Interposed(filled()), list[str]()
+    config = CONFIG.model_copy(update={"cleanup_policy": "compact,delete", "retention_bytes": 1000})
+    logs = opened(disk, lost, config)
+    log = logs.logs[T0]
+    log.configure(TopicConfig.of(config))
+    bases, gone = [each.base_offset for each in log.segments], list[int]()
+
+    def act() -> None:
+        change(logs)()
+        gone.extend({*bases} - {each.base_offset for each in log.segments})
+
+    going = bases[0 if change is retire_some else 1]  # cleaning merges it into the first one
+    disk.at, disk.act = f"/{going:020d}.log", act
+    move(logs)
+    assert going in gone, "it went while it was copied"
+    names = {path.rpartition("/")[2] for path in disk.inner.files if path.startswith(f"{THERE}/{T0}/")}
+    there = {int(name[:20]) for name in names if name.endswith(".log")}
+    assert there == {each.base_offset for each in log.segments}
+    expected = values(log)
+    logs.close(clean=False)
+    assert values(opened(disk, lost, config).logs[T0]) == expected and not lost
+
+
 class Dying(FaultyDisk):
     """Lets so many changes and syncs of files through."""
 
@@ -316,6 +355,20 @@ def test_a_note_of_an_earlier_move_does_not_count() -> None:
     logs.take_over(copied(logs), THERE, COMMITTED)
     put(logs.logs[T0], b"more" * 40, epoch=3)
     logs.close(clean=False)
+    again = opened(disk, lost)
+    assert not lost and again.directory_of(T0) == THERE and COUNT in values(again.logs[T0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_note_of_an_earlier_move_does_not_come_back_without_power(seed: int) -> None:
+    before = filled()
+    before.replace(f"{HERE}/{T0}/{MOVED_FROM}", THERE.encode())
+    disk, lost = unordered(before), list[str]()
+    logs = opened(disk, lost)
+    logs.take_over(copied(logs), THERE, COMMITTED)
+    put(logs.logs[T0], b"more" * 40, epoch=3)
+    logs.logs[T0].flush()
+    disk.lose_power(0.0, Random(seed))
     again = opened(disk, lost)
     assert not lost and again.directory_of(T0) == THERE and COUNT in values(again.logs[T0])
 
