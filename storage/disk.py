@@ -53,6 +53,10 @@ class ReplicaElsewhere(DiskError):
     """A replica that is not new may be in an offline directory, so it is not created empty elsewhere."""
 
 
+class LeftBehind(DiskError):
+    """What a log left when it moved is still there. It is being removed, and the disk may be well."""
+
+
 class LogDamaged(DiskError):
     """The content of one log is not what was written. The disk itself may be well."""
 

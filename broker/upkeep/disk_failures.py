@@ -20,7 +20,7 @@ from ...base.tasks import FailureHook, Tasks
 from ...base.types import TopicPartition
 from ...storage.directories.incarnation import Incarnations
 from ...storage.directories.log_manager import Logs
-from ...storage.disk import DiskError, DiskFailed, DiskFull, LogDamaged, NoDescriptor
+from ...storage.disk import DiskError, DiskFailed, DiskFull, LeftBehind, LogDamaged, NoDescriptor
 from ...storage.log.new_log import ReplicaMissing
 from ...zookeeper import znodes
 from ...zookeeper.client import ZkClient, ZkError
@@ -116,7 +116,7 @@ class DiskFailures:
         """
         places = self._logs.places
         is_short = isinstance(error, DiskFull) and places.holding(error.path) not in places.full
-        if (is_short or isinstance(error, NoDescriptor)) and not self._asking_again:
+        if (is_short or isinstance(error, NoDescriptor | LeftBehind)) and not self._asking_again:
             self._asking_again = True
             self._tasks.spawn(self._ask_again(), "ask-again")
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from ...protocol.errors import (
     ReplicaNotAvailable,
 )
 from ...storage.directories.log_manager import Logs
-from ...storage.disk import DiskError, DiskFailed
+from ...storage.disk import DiskError, DiskFailed, LeftBehind
 from ...storage.log.log import Log
 from ...storage.log.relocation import Relocation
 from ..replicas.replicas import Replicas
@@ -40,6 +41,17 @@ PREFERRED_MAX = 10_000
 WANTED_MAX = 100_000
 LOOK_S = 0.5  # for replicas of interrupted moves, which are not here yet
 AGAIN_S = 0.02  # before the next try to put a copy in its place
+LEAVE_AGAIN_S = 5.0  # before the next try to remove old files
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The old files of a log that has moved."""
+
+    tp: TopicPartition
+    source: str  # directory
+    name: UUID  # they get
+    delay_ms: int  # from then until they are deleted
 
 
 class LogDirMoves:
@@ -53,14 +65,17 @@ class LogDirMoves:
         self._shared = shared
         self._wanted: dict[TopicPartition, str] = {}
         self._copy: Relocation | None = None  # under way
+        self._left: dict[TopicPartition, Left] = {}  # old files that could not be removed
+        self._leaving = asyncio.Event()
         self._news = asyncio.Event()
         self._names = 0
         self._tasks = Tasks("log-dir-moves", on_failure)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="log-dir-moves")
 
     def start(self) -> None:
-        """Start the task that moves."""
+        """Start the task that moves, and the one that cleans up after it if that has failed."""
         self._tasks.spawn(self._run(), "moves")
+        self._tasks.spawn(self._leave_again(), "leavings")
 
     async def stop(self) -> None:
         """Move nothing any more. What is being copied is copied afresh by the next process."""
@@ -86,6 +101,11 @@ class LogDirMoves:
         self._logs.interrupted.pop(tp, None)
         if self._logs.directory_of(tp) == directory:
             self._wanted.pop(tp, None)
+        elif tp in self._left:
+            raise KafkaStorageError(
+                f"{self._left[tp].source}/{tp} is what the replica left when it moved, and could not be "
+                "removed yet (log_left_behind in the broker's log says why); ask again when it is gone"
+            )
         elif tp not in self._wanted and len(self._wanted) >= WANTED_MAX:
             raise InvalidRequest(f"{WANTED_MAX} replicas are waiting to be moved")
         else:
@@ -137,11 +157,14 @@ class LogDirMoves:
         if held is None or not self._is_elsewhere(tp, directory):
             return
         began = self._shared.loop.time()
-        self._copy = copy = self._logs.relocation(tp, directory, self._name())
+        try:
+            self._copy = copy = self._logs.relocation(tp, directory, self._name())
+        except LeftBehind as error:
+            return self._failed(tp, directory, held, error)
         try:
             source = await self._copied(copy, tp, directory)
             if source is None:
-                return
+                return await self._give_up(copy)
             logger.info(
                 "log_moved",
                 partition=str(tp),
@@ -150,13 +173,13 @@ class LogDirMoves:
                 size=held.size,
                 seconds=round(self._shared.loop.time() - began, 3),
             )
-            await self._leave(tp, source, held)
+            await self._leave(Left(tp, source, self._name(), held.config.file_delete_delay_ms))
         except DiskError as error:
             self._failed(tp, directory, held, error)
+            if held.directory != f"{directory}/{tp}":
+                await self._give_up(copy)
         finally:
             self._copy = None
-            if held.directory != f"{directory}/{tp}":
-                self._logs.condemned.add([copy.path])
 
     async def _copied(self, copy: Relocation, tp: TopicPartition, directory: str) -> str | None:
         """Copy until the copy has taken over; then where the log was. None if nobody wants it any more."""
@@ -198,17 +221,36 @@ class LogDirMoves:
             partition.stir()  # whoever waits for a read of the old files reads again
         return source
 
-    async def _leave(self, tp: TopicPartition, source: str, held: Log) -> None:
-        """Remove the old files. If that fails the next start knows which ones are old."""
-        name = self._name()
+    async def _give_up(self, copy: Relocation) -> None:
+        self._logs.condemned.add([await self._in_thread(lambda: self._logs.give_copy_up(copy.path))])
+
+    async def _leave(self, left: Left) -> None:
+        """Remove the old files. If that fails the next start knows which ones are old, but may come when the
+        other disk has failed, so it is tried again.
+        """
         try:
-            left = await self._in_thread(lambda: self._logs.left_behind(tp, source, name))
+            gone = await self._in_thread(lambda: self._logs.left_behind(left.tp, left.source, left.name))
         except DiskError as error:
-            logger.error("log_left_behind", partition=str(tp), directory=source, reason=str(error))
+            logger.error("log_left_behind", partition=str(left.tp), directory=left.source, reason=str(error))
+            self._left[left.tp] = left
+            self._leaving.set()
             if isinstance(error, DiskFailed):
                 self._shared.on_disk_failed(None, error)
         else:
-            self._logs.condemned.add([left], held.config.file_delete_delay_ms)
+            self._left.pop(left.tp, None)
+            self._logs.condemned.add([gone], left.delay_ms)
+
+    async def _leave_again(self) -> None:
+        while True:
+            await self._leaving.wait()
+            await asyncio.sleep(LEAVE_AGAIN_S)
+            for left in list(self._left.values()):
+                if left.source in self._logs.places.offline:  # for as long as this process lives
+                    del self._left[left.tp]
+                else:
+                    await self._leave(left)
+            if not self._left:
+                self._leaving.clear()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         step = self._shared.loop.run_in_executor(self._executor, work)

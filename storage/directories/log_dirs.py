@@ -28,9 +28,9 @@ class LogDirs:
         found = [each for each in self.configured if path == each or path.startswith(f"{each}/")]
         return max(found, key=len, default=None)
 
-    def for_new(self, used: Iterable[str]) -> str:
-        """Where the next log goes: the directory with the fewest logs; a full one only if all are."""
-        usable = self.usable
+    def for_new(self, used: Iterable[str], but: str | None = None) -> str:
+        """Where the next log goes: where the fewest logs are, but not in `but`; full ones only if all are."""
+        usable = [directory for directory in self.usable if directory != but]
         assert usable, "a broker without a log directory has stopped"
         if len(usable) == 1:
             return usable[0]

@@ -8,6 +8,7 @@ Left to others: when passes run (broker/upkeep/passes.py), who is told of a fail
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 import structlog
@@ -15,7 +16,7 @@ import structlog
 from ...base.types import Clock, TopicPartition
 from ..cleaning.checkpoint import CleanerOffsets
 from ..config import StorageConfig, TopicConfig
-from ..disk import Disk, DiskError, ReplicaElsewhere, disk_error
+from ..disk import Disk, DiskError, LeftBehind, ReplicaElsewhere, disk_error
 from ..log.leader_epochs import EpochHistory
 from ..log.log import Log
 from ..log.new_log import Fresh
@@ -63,6 +64,7 @@ class Logs:
         self._being_opened: frozenset[TopicPartition] = frozenset()  # by a thread, unaware of removals
         self.preferred: dict[TopicPartition, str] = {}  # where logs that are not here yet shall go
         self.interrupted: dict[TopicPartition, str] = {}  # where logs were going when the last process ended
+        self.left: dict[TopicPartition, str] = {}  # logs that have moved, but have left files there
         self.recovered: list[Recovered] = []
         self.condemned = PendingDeletion()
         self.starts_moved: set[str] = set()  # directories where log starts moved since the last checkpoint
@@ -201,11 +203,14 @@ class Logs:
         if partition in self.closed or partition in self.spoilt or partition in self._being_opened:
             why = self.spoilt.get(partition, f"no space to recover the log of {partition}")
             raise ReplicaElsewhere(self._dir_of.get(partition, str(partition)), OSError(why))
+        left = self.left.get(partition)
+        if left is not None and self.places.usable == [left]:
+            raise self._held_up(partition, left)
         preferred = self.preferred.pop(partition, None)
-        if preferred not in self.places.usable:
-            preferred = self.places.for_new(self._dir_of.values())
+        if preferred not in self.places.usable or preferred == left:
+            preferred = self.places.for_new(self._dir_of.values(), left)
         directory = self._dir_of[partition] = preferred
-        return Fresh(partition, topic_id, config, directory)
+        return Fresh(partition, topic_id, config, directory, left)
 
     def make(self, wanted: Sequence[Fresh], sync: bool = False) -> None:
         """Create the files of new logs; synced if `sync`. Blocking; failures are in each `Fresh.error`.
@@ -296,7 +301,9 @@ class Logs:
     # -- one log moves to another directory
 
     def relocation(self, partition: TopicPartition, directory: str, name: UUID) -> Relocation:
-        """A copy of an open log, in another directory, that is to take its place."""
+        """A copy of an open log, in another directory, that is to take its place. Raises LeftBehind."""
+        if partition in self.left:
+            raise self._held_up(partition, self.left[partition])
         return Relocation(self.logs[partition], marked(directory, partition, name, FUTURE))
 
     def may_take_over(self, partition: TopicPartition) -> bool:
@@ -324,6 +331,7 @@ class Logs:
             self._dir_of[partition] = source
             raise
         copy.take_over(path)
+        self.left[partition] = source
         self._adopt(held, directory)
         self.starts_moved.add(directory)
         try:
@@ -334,17 +342,42 @@ class Logs:
 
     def left_behind(self, partition: TopicPartition, source: str, name: UUID) -> str:
         """Rename what a log that has moved has left in the directory `source`; the new name is to be deleted.
-        Blocking, for any thread. Raises DiskError.
+        Until that is done no log is made there under the old name, and the log does not move on. After a
+        failure to be tried again with the same `name`. Blocking, for any thread. Raises DiskError.
         """
+        assert self._dir_of.get(partition) != source, "it would be the log that is in use"
         path, target = f"{source}/{partition}", marked(source, partition, name, DIRECTORY_DELETED)
         try:
-            self.disk.rename(path, target)
+            with suppress(FileNotFoundError):  # an earlier try has
+                self.disk.rename(path, target)
             self.disk.sync_dir(source)
         except OSError as error:
             raise disk_error(path, error) from error
         now = self._dir_of.get(partition)
-        if now is not None:
-            self.disk.unlink(f"{now}/{partition}/{MOVED_FROM}")
+        if now is not None and now not in self.places.offline:
+            note = f"{now}/{partition}/{MOVED_FROM}"
+            try:
+                self.disk.unlink(note)
+            except OSError as error:
+                raise disk_error(note, error) from error
+        self.left.pop(partition, None)
+        return target
+
+    def _held_up(self, partition: TopicPartition, directory: str) -> LeftBehind:
+        path = f"{directory}/{partition}"
+        why = "the log left this when it moved; it is to be removed first: log_left_behind says why it is not"
+        return LeftBehind(path, OSError(why))
+
+    def give_copy_up(self, path: str) -> str:
+        """A copy is wanted no more: rename it, or the next start takes it for an interrupted move. Returns
+        what is to be deleted. Blocking, for any thread.
+        """
+        target = path.removesuffix(FUTURE) + DIRECTORY_DELETED
+        try:
+            self.disk.rename(path, target)
+        except OSError as error:  # it may not be there yet
+            logger.info("unfinished_copy_not_renamed", path=path, reason=str(error))
+            return path
         return target
 
     def _forget(self, partition: TopicPartition) -> None:

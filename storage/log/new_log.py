@@ -16,6 +16,7 @@ from ..config import TopicConfig
 from ..disk import Disk, DiskError, DiskFailed, LogDamaged, disk_error
 from ..segment.segment import Segment
 from . import checkpoints
+from .relocation import MOVED_FROM
 
 
 class ReplicaMissing(LogDamaged):
@@ -34,6 +35,7 @@ class Fresh:
     topic_id: UUID | None
     config: TopicConfig
     directory: str
+    in_place_of: str | None = None  # the directory where there are old files of this name
     segment: Segment | None = None
     error: DiskError | None = None
 
@@ -61,6 +63,8 @@ class Fresh:
         # recovery must know whether gaps are allowed
         kept = f"{self.path}/{checkpoints.TOPIC_CONFIG}"
         checkpoints.write_topic_config(disk, kept, self.config, self.config.compacted, sync)
+        if self.in_place_of is not None:
+            disk.replace(f"{self.path}/{MOVED_FROM}", self.in_place_of.encode(), sync)
         self.segment = Segment(disk, self.path, 0, now_ms, create=True)
         if sync:
             disk.sync_dir(self.directory)

@@ -12,6 +12,7 @@ import pytest
 
 from strandline.broker.handlers import log_dirs
 from strandline.broker.replicas.shared import Role
+from strandline.broker.upkeep import log_dir_moves
 from strandline.broker.upkeep.log_dir_moves import LogDirMoves
 from strandline.protocol.errors import ErrorCode, RequestTimedOut
 from strandline.protocol.messages.log_dirs import (
@@ -23,6 +24,7 @@ from strandline.protocol.messages.log_dirs import (
 )
 from strandline.protocol.schema import decode, encode
 from strandline.storage.config import TopicConfig
+from strandline.storage.log.relocation import MOVED_FROM
 from tests.broker.replica_harness import TOPIC, TOPIC_ID
 from tests.broker.storage_harness import Box, box, run, tp
 from tests.storage.test_killed_at_any_step import values
@@ -184,6 +186,78 @@ def test_a_disk_that_fails_keeps_the_replica_where_it_is(
             assert b.logs.directory_of(tp(0)) == b.dirs[0] and b.append(0, b"y") == 1
             assert (b.dirs[1] in b.logs.places.offline) == is_offline
             b.disk.heal(fault)
+
+    run(story)
+
+
+def test_old_files_that_could_not_be_removed_are_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_dir_moves, "LEAVE_AGAIN_S", 0.05)
+
+    async def story() -> None:
+        async with moving(tmp_path) as m:
+            b = m.box
+            await b.lead(0)
+            b.append(0, b"x")
+            there = f"{b.dirs[0]}/{tp(0)}"
+            fault = b.disk.fail("rename", there, errno.ENOSPC)
+            assert m.ask(0, b.dirs[1]) == 0
+            async with asyncio.timeout(5):
+                while fault.hits < 2:
+                    await asyncio.sleep(0.005)
+            assert b.logs.directory_of(tp(0)) == b.dirs[1] and b.disk.exists(there)
+            assert m.ask(0, b.dirs[0]) == ErrorCode.KAFKA_STORAGE_ERROR, "something is in the way"
+            b.disk.heal(fault)
+            async with asyncio.timeout(5):
+                while m.ask(0, b.dirs[0]) != 0:
+                    await asyncio.sleep(0.005)
+            await m.until_in(0, b.dirs[0])
+            assert not b.logs.places.offline and b.append(0, b"y") == 1
+
+    run(story)
+
+
+def test_a_note_that_cannot_be_removed_is_a_failure_of_that_disk(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with moving(tmp_path) as m:
+            b = m.box
+            await b.lead(0, 1, 2)
+            b.append(0, b"x")
+            b.disk.fail("unlink", f"{b.dirs[1]}/{tp(0)}/{MOVED_FROM}")
+            assert m.ask(0, b.dirs[1]) == 0
+            async with asyncio.timeout(5):
+                while b.dirs[1] not in b.logs.places.offline:
+                    await asyncio.sleep(0.005)
+            assert not b.failures and b.dirs[0] not in b.logs.places.offline and b.append(2, b"y") == 0
+
+    run(story)
+
+
+def test_a_move_that_was_given_up_does_not_begin_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with moving(tmp_path) as m:
+            b = m.box
+            await b.lead(0, 1, 2)
+            b.replicas.get(tp(0)).changing = True
+            assert m.ask(0, b.dirs[1]) == 0
+            while not b.names("-future"):
+                await asyncio.sleep(0.005)
+            assert m.ask(0, b.dirs[0]) == 0, "the wish is taken back"
+            async with asyncio.timeout(5):
+                while b.names("-future"):
+                    await asyncio.sleep(0.005)
+            b.replicas.get(tp(0)).changing = False
+            fault = b.disk.fail("append", f"{b.dirs[1]}/*", errno.ENOSPC)
+            b.append(2, b"x" * 2000)
+            b.append(0, b"x")
+            assert m.ask(2, b.dirs[1]) == 0
+            async with asyncio.timeout(5):
+                while list(m.moves.coming()) or b.names("-future"):
+                    await asyncio.sleep(0.005)
+            assert fault.hits and len(b.logs.condemned) == 2
+        async with moving(tmp_path) as m:
+            assert not m.box.logs.interrupted
 
     run(story)
 

@@ -13,7 +13,7 @@ import pytest
 from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import AmbiguousDirectory, Logs
-from strandline.storage.disk import DiskError
+from strandline.storage.disk import DiskError, LeftBehind
 from strandline.storage.log.pending_deletion import Deletion
 from strandline.storage.log.relocation import MOVED_FROM, TAIL_BYTES, Relocation
 from tests.storage.compaction_harness import compact
@@ -329,6 +329,47 @@ def test_the_disk_that_it_comes_from_fails_when_it_is_to_be_removed() -> None:
     disk.inner.replace(f"{THERE}/{T0}/{MOVED_FROM}", b"/elsewhere")
     with pytest.raises(AmbiguousDirectory):
         opened(disk, lost)  # nothing says any more that this one is old
+
+
+@pytest.mark.parametrize(("call", "where"), [("rename", HERE), ("sync_dir", HERE), ("unlink", THERE)])
+def test_what_could_not_be_removed_is_in_nobodys_way(call: str, where: str) -> None:
+    """No log is made beside it, nothing moves onto it, and it can be removed later."""
+    disk, lost = FaultyDisk(filled()), list[str]()
+    logs = opened(disk, lost)
+    source = logs.take_over(copied(logs), THERE, COMMITTED)
+    fault = disk.fail(call, f"{where}*")
+    with pytest.raises(DiskError) as error:
+        logs.left_behind(T0, source, OLD)
+    disk.heal(fault)
+    assert logs.places.holding(error.value.path) == where, "that disk has failed, not the other"
+    with pytest.raises(LeftBehind, match="log_left_behind"):
+        logs.relocation(T0, HERE, UUID(int=3))
+    logs.remove(T0, UUID(int=4))
+    logs.preferred[T0] = HERE
+    put(logs.create(T0, UUID(int=6), TopicConfig.of(CONFIG)), b"new")
+    assert logs.directory_of(T0) == THERE
+    logs.logs[T0].flush()
+    killed = copy_of(disk.inner)
+    assert logs.left_behind(T0, source, OLD) == next(
+        p for p in disk.inner.folders if p.startswith(f"{HERE}/{T0}")
+    )
+    assert [*values(logs.logs[T0])] == [0] and not disk.exists(f"{HERE}/{T0}")
+    logs.relocation(T0, HERE, UUID(int=5))
+    again = opened(killed, lost)
+    assert again.directory_of(T0) == THERE and [*values(again.logs[T0])] == [0] and not lost
+
+
+def test_a_new_log_waits_when_only_the_old_place_is_left() -> None:
+    disk = FaultyDisk(filled())
+    logs = opened(disk, [])
+    source = logs.take_over(copied(logs), THERE, COMMITTED)
+    logs.remove(T0, UUID(int=4))
+    logs.give_up(THERE, "lost")
+    with pytest.raises(LeftBehind):
+        logs.create(T0, UUID(int=6), TopicConfig.of(CONFIG))
+    logs.left_behind(T0, source, OLD)
+    logs.create(T0, UUID(int=6), TopicConfig.of(CONFIG))
+    assert logs.directory_of(T0) == HERE and not values(logs.logs[T0])
 
 
 def test_it_may_move_back() -> None:
