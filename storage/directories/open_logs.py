@@ -267,16 +267,21 @@ class Opening:
         return True
 
     def _finish_moves(self, directories: Sequence[Directory], directory: Directory) -> None:
-        """Finish what a process was killed in: a log has moved here, and is not removed from where it was."""
-        there = {p: other for other in directories if other is not directory for p in other.holds()}
-        for partition in directory.holds() & there.keys():
+        """Finish what a process was killed in: a log has moved here, and is not removed from where it was.
+
+        A note goes when nothing is there any more: the log may move back one day. It stays while its
+        directory is offline.
+        """
+        others = {each.path.encode(): each for each in directories if each is not directory}
+        for partition in directory.holds() if others else ():
             note = f"{directory.path}/{partition}/{MOVED_FROM}"
-            left = there[partition]
-            if not self.disk.exists(note) or self.disk.read(note) != left.path.encode():
+            left = others.get(self.disk.read(note)) if self.disk.exists(note) else None
+            if left is None:
                 continue
-            logger.warning("log_move_finished", partition=str(partition), directory=directory.path)
-            left.let_go(partition)
-            self._guarded(left, partial(self._remove_moved, partition))
+            if partition in left.holds():
+                logger.warning("log_move_finished", partition=str(partition), directory=directory.path)
+                left.let_go(partition)
+                self._guarded(left, partial(self._remove_moved, partition))
             if left.failure is None:
                 self.disk.unlink(note)
 

@@ -414,6 +414,17 @@ def test_a_note_of_an_earlier_move_does_not_come_back_without_power(seed: int) -
     assert not lost and again.directory_of(T0) == THERE and COUNT in values(again.logs[T0])
 
 
+@pytest.mark.parametrize("is_offline", [False, True])
+def test_a_start_removes_a_note_when_it_sees_that_nothing_is_there(is_offline: bool) -> None:
+    before = filled()
+    before.replace(f"{HERE}/{T0}/{MOVED_FROM}", THERE.encode())
+    disk = FaultyDisk(before)
+    if is_offline:
+        disk.fail("listdir", THERE)
+    assert (THERE in opened(disk, []).places.offline) == is_offline
+    assert disk.exists(f"{HERE}/{T0}/{MOVED_FROM}") == is_offline
+
+
 def test_a_log_that_is_not_here_yet_is_made_where_it_is_wanted() -> None:
     logs = opened(SimDisk(), [])
     for number in range(4):
