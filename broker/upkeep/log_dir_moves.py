@@ -155,7 +155,7 @@ class LogDirMoves:
     async def _move(self, tp: TopicPartition, directory: str) -> None:
         held = self._logs.get(tp)
         if held is None or not self._is_elsewhere(tp, directory):
-            return
+            return None
         began = self._shared.loop.time()
         try:
             self._copy = copy = self._logs.relocation(tp, directory, self._name())
