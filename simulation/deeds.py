@@ -14,6 +14,7 @@ from typing import Any
 from ..broker.groups.coordinator import GroupCoordinator
 from ..broker.node import Node
 from ..broker.replicas.cold_reads import ColdReads
+from ..broker.replicas.partition import Partition
 from ..broker.upkeep.compaction import Compactor
 from ..controller.planning import unclean_recovery
 from ..storage.directories.incarnation import Incarnations
@@ -50,6 +51,8 @@ DEEDS: dict[str, tuple[Any, str, Amount]] = {
     "clean markers": (Incarnations, "mark_clean", _once),
     "recovery answers": (unclean_recovery, "answered", _once),
     "group commits": (GroupCoordinator, "commit", _once),
+    "offsets in transactions": (GroupCoordinator, "commit_in_transaction", _once),
+    "markers": (Partition, "append_marker", _once),
 }
 
 
