@@ -21,6 +21,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (
     cluster,
     config_changes,
+    consumer_groups,
     elections,
     fetch,
     group_admin,
@@ -149,6 +150,10 @@ def of_settings() -> Iterator[Any]:
             ]
         )
     yield cluster.DescribeClusterRequest(endpoint_type=2)
+    gone = log_dirs.AlterReplicaLogDirTopic(name=GONE, partitions=[0])
+    yield log_dirs.AlterReplicaLogDirsRequest(
+        dirs=[log_dirs.AlterReplicaLogDir(path="/no/such", topics=[gone])]
+    )
     yield log_dirs.DescribeLogDirsRequest(topics=None)
 
 
@@ -168,6 +173,10 @@ def of_groups(group: str) -> Iterator[Any]:
         topics=[wanted],
         groups=[group_offsets.OffsetFetchRequestGroup(group_id=group, topics=[of_group])],
     )
+    yield consumer_groups.ConsumerGroupHeartbeatRequest(
+        group_id=group, member_id="nobody", member_epoch=5, rebalance_timeout_ms=1
+    )
+    yield consumer_groups.ConsumerGroupDescribeRequest(group_ids=[group])
     for kind in (1, 77):
         yield groups.FindCoordinatorRequest(key=group, key_type=kind, coordinator_keys=[group])
     for instance in (None, "chair"):

@@ -77,15 +77,15 @@ def test_an_answer_of_the_old_topic_is_not_one_of_the_new(double: Any) -> None:
 
 def test_an_answer_names_the_topic_that_its_request_was_sent_to(double: Any) -> None:
     log = double.log("t")
-    look = TaskProducer._look
+    hear = TaskProducer._hear
 
-    def looked(self: TaskProducer) -> None:
+    def heard(self: TaskProducer, seconds: float) -> None:
         if any(channel.sent for channel in self._channels.values()):
             self._topics.known["t"].id = OLD  # as if taken over before the answer was read
-        look(self)
+        hear(self, seconds)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TaskProducer, "_look", looked)
+        patch.setattr(TaskProducer, "_hear", heard)
         with pytest.raises(NotWritten, match=r"topic t has had two ids while it was written, .*01 and .*4d:"):
             write(double, 100)
     assert log.values()
