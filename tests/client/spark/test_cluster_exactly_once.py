@@ -2,7 +2,8 @@
 
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.client.spark.sink_harness import arrow
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WAIT_S = 300
+HELD_UP_S = 30  # far less than the transaction's own time limit
 PARTITIONS = 3
 VALUE = StructType([StructField("value", StringType())])
 
@@ -54,7 +56,12 @@ def work(monkeypatch: pytest.MonkeyPatch, topic: str) -> dict[str, int]:
 
 
 def task(options: SinkOptions, *values: str) -> TaskDone:
-    rows: Iterator[pa.RecordBatch] = iter([arrow("value string", [(value,) for value in values])])
+    return task_of(options, values)
+
+
+def task_of(options: SinkOptions, *batches: Sequence[str]) -> TaskDone:
+    """A task whose rows come in these Arrow batches."""
+    rows: Iterator[pa.RecordBatch] = (arrow("value string", [(v,) for v in batch]) for batch in batches)
     return write_rows(options, columns_of(VALUE, options), rows)
 
 
@@ -74,6 +81,13 @@ def committed(cluster: Any, topic: str) -> list[str]:
         while any(consumer.position(tp) < end for tp, end in ends.items()):
             found += [record.value.decode() for record in consumer.poll(1000)]
     return sorted(found)
+
+
+def end_of(cluster: Any, topic: str, isolation_level: str) -> int:
+    """The end of all partitions together, as such a reader is told it."""
+    there = [TopicPartition(topic, at) for at in range(PARTITIONS)]
+    with Consumer(cluster.bootstrap, isolation_level=isolation_level) as consumer:
+        return sum(consumer.end_offsets(there).values())
 
 
 def test_rows_count_when_the_driver_commits(
@@ -121,10 +135,16 @@ def test_a_task_that_fails_holds_up_no_reader(
     strandline_cluster: Any, topic: str, options: SinkOptions, work: dict[str, int]
 ) -> None:
     with pytest.raises(NotWritten, match="its record takes"):
-        task(options, *("a" * 1000 for _ in range(2000)), "b" * (2 << 20))
-    work["task"] = 1
-    commit(options, task(options, "c"))
-    assert committed(strandline_cluster, topic) == ["c"]
+        task_of(options, ["a" * 1000] * 2000, ["b" * (2 << 20)])
+    deadline = time.monotonic() + HELD_UP_S
+    while (ends := end_of(strandline_cluster, topic, "read_committed")) != (
+        whole := end_of(strandline_cluster, topic, "read_uncommitted")
+    ):
+        assert time.monotonic() < deadline, (
+            f"readers of committed records wait at {ends}, the log ends at {whole}"
+        )
+    assert ends > 0, "something was written before the task failed"
+    assert committed(strandline_cluster, topic) == []
 
 
 def test_what_is_aborted_never_counts(
