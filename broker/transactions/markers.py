@@ -1,8 +1,10 @@
 """Sends markers: tells every partition of a decided transaction how it ended, until each has been told.
 
 Partitions that this broker leads are written here. For the others there is one connection and one queue per
-broker, with one WriteTxnMarkers in flight that carries all markers for that broker. What fails is routed
-again after a pause, to whoever leads the partition then. A partition that has no leader waits for one,
+broker, with one WriteTxnMarkers in flight that carries all markers for that broker. A request is answered
+when the last of its markers is committed: so a partition whose marker was not committed in time, as when a
+follower in its ISR hangs, goes by a second connection until one is, and holds up only its like. What fails is
+routed again after a pause, to whoever leads the partition then. A partition that has no leader waits for one,
 however long. One that the cluster lacks for GONE_AFTER_S was deleted and needs no marker: not at once,
 because a broker that has just become coordinator may not have heard of a new topic yet. A request that is
 given up must not arrive later, when the producer may have begun another transaction with the same epoch: so
@@ -99,7 +101,8 @@ class MarkerSender:
         self._write_here = write_here
         self._tasks = tasks
         self._open = open_connection or self._connect
-        self._channels: dict[int, _Channel] = {}
+        self._channels: dict[tuple[int, bool], _Channel] = {}  # by broker, and whether for the late ones
+        self._late: set[TopicPartition] = set()  # their last marker was not committed in time
         self._pausing: list[tuple[float, int, Delivery]] = []
         self._order = count()  # breaks ties: deliveries cannot be compared
         self._news = asyncio.Event()
@@ -131,6 +134,7 @@ class MarkerSender:
             delivery.lacking_since = delivery.lacking_since if delivery.lacking_since is not None else now
             if now - delivery.lacking_since >= GONE_AFTER_S:
                 logger.info("marker_dropped", partition=str(tp), producer_id=errand.marking.producer.id)
+                self._late.discard(tp)
                 return errand.heard(tp, ErrorCode.NONE)
             return self.again(delivery)
         delivery.lacking_since = None
@@ -140,7 +144,7 @@ class MarkerSender:
         address = picture.address(state.leader, self._listener) if state is not None else None
         if state is None or address is None:
             return self.again(delivery)
-        return self._channel(state.leader, address).push(delivery)
+        return self._channel(state.leader, address, tp in self._late).push(delivery)
 
     def _write(self, delivery: Delivery, now: float) -> None:
         errand, producer = delivery.errand, delivery.errand.marking.producer
@@ -150,6 +154,10 @@ class MarkerSender:
     def judge(self, delivery: Delivery, code: int) -> None:
         """What a leader has answered."""
         errand, tp = delivery.errand, delivery.partition
+        if code == ErrorCode.REQUEST_TIMED_OUT:
+            self._late.add(tp)
+        else:
+            self._late.discard(tp)
         if errand.marking.is_over:
             return
         if code == ErrorCode.NONE or code in UNFIT:
@@ -185,11 +193,11 @@ class MarkerSender:
             except TimeoutError:
                 continue
 
-    def _channel(self, broker: int, address: Address) -> "_Channel":
-        channel = self._channels.get(broker)
+    def _channel(self, broker: int, address: Address, late: bool) -> "_Channel":
+        channel = self._channels.get((broker, late))
         if channel is None:
-            channel = self._channels[broker] = _Channel(self)
-            self._tasks.sustain(channel.run, f"markers-{broker}")
+            channel = self._channels[broker, late] = _Channel(self)
+            self._tasks.sustain(channel.run, f"markers-{broker}{'-late' * late}")
         channel.broker, channel.address = broker, address
         return channel
 

@@ -234,11 +234,16 @@ class ProducerStates:
         return Ended(producer_id, first, base_offset, stable, marker.committed)
 
     def _forget_one(self) -> None:
-        """Forget the least recently active producer without an open transaction, if there is one."""
-        for producer_id, known in self._producers.items():
-            if known.transaction_first_offset == NO_TRANSACTION:
-                del self._producers[producer_id]
-                return
+        """Forget the least recently active producer without an open transaction, if there is one.
+
+        Those with one are put behind the others as they are met, or each append would walk past them again.
+        """
+        producers = self._producers
+        if self.unstable.open_count >= len(producers):
+            return
+        while producers[producer_id := next(iter(producers))].transaction_first_offset != NO_TRANSACTION:
+            producers[producer_id] = producers.pop(producer_id)
+        del producers[producer_id]
 
     def last_batches(self) -> list[tuple[int, int, int]]:
         """Per producer: id, last offset of its last batch (-1 if it has none), epoch."""

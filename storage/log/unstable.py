@@ -36,6 +36,11 @@ class Unstable:
         return iter(self._open.items())
 
     @property
+    def open_count(self) -> int:
+        """How many transactions are open."""
+        return len(self._open)
+
+    @property
     def first_open(self) -> int:
         """The first offset of the earliest open transaction; NEVER without one."""
         return next(iter(self._open.values())) if self._open else NEVER

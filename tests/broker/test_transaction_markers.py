@@ -346,3 +346,23 @@ async def test_what_is_over_is_neither_sent_nor_heard(stage: Stage) -> None:
     assert [marker.producer_id for marker in peer.asked[1].markers] == [9] and stage.heard == []
     peer.answer()
     await stage.until(lambda: stage.heard == [(Y, ErrorCode.NONE)])
+
+
+@plays
+async def test_a_partition_that_is_late_does_not_hold_up_the_others(stage: Stage) -> None:
+    """Its markers go by a connection of their own until one is committed."""
+    stage.send(Y)
+    first = await stage.asked()
+    first.answer(ErrorCode.REQUEST_TIMED_OUT)
+    await stage.until(lambda: len(stage.peers) == 2 and bool(stage.peers[1].asked))
+    stage.send(Z, producer=ProducerIdentity(8, 0))
+    await stage.asked(2, peer=0)
+    first.answer()
+    await stage.until(lambda: stage.heard == [(Z, ErrorCode.NONE)])
+    stage.peers[1].answer()
+    await stage.until(lambda: stage.heard[1:] == [(Y, ErrorCode.NONE)])
+    stage.send(Y, producer=ProducerIdentity(9, 0))
+    await stage.asked(3, peer=0)
+    first.answer()
+    await stage.until(lambda: len(stage.heard) == 3)
+    assert len(stage.peers) == 2

@@ -147,6 +147,11 @@ def test_open_transactions_are_never_forgotten(place: Place) -> None:
     for pid in (B, C, 4):
         put(place.log, b"x", pid=pid, seq=0)
     assert [pid for pid, _ in producers.items()] == [A, 4]
+    producers.producers_max = 1
+    put_data(place.log, 4, 1)
+    assert [pid for pid, _ in producers.items()] == [A, 4]
+    commit(place.log, 4)
+    producers.producers_max = 2
     producers.expire(0, 10)
     producers.expire(100, 10)
     assert [pid for pid, _ in producers.items()] == [A]
