@@ -13,10 +13,12 @@ run. What must hold:
 Left to others: the decoders alone (tests/protocol/test_fuzz.py), brokers in trouble (faults/, simulation/).
 """
 
+import signal
 import socket
 import struct
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -55,6 +57,7 @@ ANSWER_S = 20.0
 HELD_S = 0.5  # a damaged request may be one that waits
 TOGETHER_MAX = 12
 MEMORY_CAP = 200 << 20
+TELL_EVERY = 100_000  # frames
 DIFFICULT = {Api.CREATE_TOPICS, Api.DELETE_TOPICS, Api.CREATE_PARTITIONS, Api.ALTER_PARTITION_REASSIGNMENTS}
 DIFFICULT |= {Api.ALTER_CONFIGS, Api.INCREMENTAL_ALTER_CONFIGS, Api.ELECT_LEADERS, Api.DELETE_RECORDS}
 """They write to ZooKeeper or wait for it, or change what is there: fewer of them, and only of the victim."""
@@ -150,11 +153,16 @@ class Fuzz:
             ids = {each.name: each.topic_id for each in admin.describe_topics([STILL, VICTIM])}
         self.drawing = Drawing(self.random, ids)
         self.accepted_bytes = 0
+        self.is_enough = False  # ends a run early
 
     def run(self, frames: int) -> Told:
         """Send so many frames, or as many as go well."""
-        while self.told.sent.total() < frames and not self.told.complaints:
+        began, tell_at = time.monotonic(), TELL_EVERY
+        while (sent := self.told.sent.total()) < frames and not self.told.complaints and not self.is_enough:
             self._connection()
+            if sent >= tell_at:
+                print(f"{sent} frames in {time.monotonic() - began:.0f} s", flush=True)
+                tell_at += TELL_EVERY
         self._alive()
         return self.told
 
@@ -263,9 +271,12 @@ def _resident(pid: int | None) -> int:
 
 
 def main(frames: int, seed: int) -> None:
-    """The long run."""
+    """The long run. Ctrl-C ends it early: it tells what it has found so far."""
     with tempfile.TemporaryDirectory() as folder, LocalCluster(Path(folder), 1, settings=SETTINGS) as local:
-        told = Fuzz(local, seed).run(frames)
+        fuzz = Fuzz(local, seed)
+        for end in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(end, lambda *_: setattr(fuzz, "is_enough", True))
+        told = fuzz.run(frames)
     print(f"{told.sent.total()} frames, {told.answered} answers, {dict(told.after_damage)}, seed {seed}")
     print(*told.complaints, sep="\n")
     sys.exit(bool(told.complaints))
