@@ -9,7 +9,8 @@ The first transactional batch of a producer opens its transaction, a marker ends
 producer without one: it fences all the same.
 Left to others: where snapshots lie and when they are taken (producer_snapshots.py), how far readers of
 committed records come (unstable.py).
-Why: docs/decisions/0048-an-unknown-producer-begins-anywhere.md
+Why: docs/decisions/0048-an-unknown-producer-begins-anywhere.md,
+docs/decisions/0055-an-ended-transaction-repeats-nothing.md
 """
 
 from collections import deque
@@ -58,6 +59,12 @@ class Stored(NamedTuple):
     base_offset: int
     last_offset: int
     timestamp: int
+
+    def holds(self, sequence: int) -> bool:
+        """Whether this sequence is of one of its records."""
+        return (sequence - self.base_sequence) % SEQUENCES <= (
+            self.last_sequence - self.base_sequence
+        ) % SEQUENCES
 
 
 class Ended(NamedTuple):
@@ -123,7 +130,8 @@ class ProducerStates:
         """The leader's check before an append: is the batch new (None), already stored, or out of order?
 
         Raises INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
-        INVALID_TXN_STATE for a batch beside the producer's open transaction.
+        INVALID_TXN_STATE for a batch beside the producer's open transaction, UNKNOWN_PRODUCER_ID for one
+        with sequences of a transaction that has ended.
         """
         if header.producer_id < 0:
             return None
@@ -131,6 +139,8 @@ class ProducerStates:
         if known is None:
             return None
         if header.producer_epoch == known.epoch:
+            if header.is_transactional:
+                _insist_on_new_sequences(header, known)
             sequences = header.base_sequence, header.last_sequence
             for batch in known.batches:
                 if (batch.base_sequence, batch.last_sequence) == sequences:
@@ -381,6 +391,23 @@ def _insist_on_transaction(header: BatchHeader, known: ProducerState) -> None:
                 f"{known.transaction_first_offset}, the batch is outside of any"
             ),
         )
+
+
+def _insist_on_new_sequences(header: BatchHeader, known: ProducerState) -> None:
+    """A producer that ends a transaction waits for no batch of it any more, so this is none sent twice: the
+    producer has given its sequences to new records, which must not be acknowledged for the old ones.
+    """
+    first = known.transaction_first_offset
+    for batch in known.batches:
+        has_ended = first == NO_TRANSACTION or batch.last_offset < first
+        if has_ended and batch.holds(header.base_sequence):
+            raise error_for(
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                (
+                    f"producer {header.producer_id}: sequence {header.base_sequence} is of a transaction "
+                    f"that has ended, at offset {batch.base_offset}"
+                ),
+            )
 
 
 def fenced(producer_id: int, epoch: int, newest: int) -> Exception:

@@ -118,6 +118,47 @@ def test_a_marker_with_a_newer_epoch_fences_and_begins_sequences_anew(place: Pla
     producers.check_epoch(read_header(data_batch(A, -1, producer_epoch=1)))
 
 
+def refused(log: Log, batch: bytearray) -> ErrorCode | None:
+    """What the leader's check says against a batch; None if it is new or already stored."""
+    try:
+        log.producers.check(read_header(batch))
+    except ApiError as error:
+        return error.code
+    return None
+
+
+@pytest.mark.parametrize(
+    "seq", [0, 20, 30], ids=["the first batch", "the last batch", "within the last batch"]
+)
+@pytest.mark.parametrize("committed", [True, False])
+def test_sequences_of_an_ended_transaction_are_no_repetition(place: Place, seq: int, committed: bool) -> None:
+    """librdkafka gives the sequences of a batch to new records if a broker dies before it has acknowledged
+    that batch, and the transaction is aborted. The new ones were acknowledged, and in no log.
+    """
+    log = place.log
+    put_data(log, A, 0, records=20)
+    put_data(log, A, 20, records=20)
+    assert log.producers.check(read_header(data_batch(A, 20, records=20))) is not None  # a repetition
+    end_transaction(log, A, committed)
+    assert refused(log, data_batch(A, seq, records=20)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert refused(log, data_batch(A, 40, records=20)) is None
+    put_data(log, A, 40, records=20)
+    assert refused(log, data_batch(A, seq, records=20)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert log.producers.check(read_header(data_batch(A, 40, records=20))) is not None
+    assert refused(log, data_batch(A, 0, records=20, producer_epoch=1)) is None  # its numbers begin anew
+
+
+def test_sequences_of_an_ended_transaction_are_known_where_numbers_begin_again(place: Place) -> None:
+    log = place.log
+    last = (1 << 31) - 1
+    put_data(log, A, last - 1, records=4)  # the last two numbers, then 0 and 1
+    abort(log, A)
+    for seq in (last - 1, last, 0, 1):
+        assert refused(log, data_batch(A, seq)) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert refused(log, data_batch(A, 2)) is None
+    assert refused(log, data_batch(A, last - 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_a_marker_of_an_older_producer_or_coordinator_is_refused(place: Place) -> None:
     log = place.log
     put_data(log, A, 0, producer_epoch=3)
