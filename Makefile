@@ -7,7 +7,7 @@ FAMILY ?= all
 FRAMES ?= 100000000
 SEED ?= 1
 
-.PHONY: setup check test storage-long simulate-long faults moves spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
+.PHONY: setup check test storage-long simulate-long conformance-long faults moves spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -43,6 +43,9 @@ storage-long: setup
 
 simulate-long: setup
 	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=0 tests/simulation
+
+conformance-long: setup
+	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=600 tests/conformance
 
 faults: setup
 	$(BIN)/python -m pytest -ra --no-header -m faults tests/faults
