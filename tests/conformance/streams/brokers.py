@@ -92,12 +92,17 @@ class Reading:
     """A topic from its beginning on, committed records only: all that was read, by partitions."""
 
     def __init__(self, brokers: Brokers, topic: str, partitions: int) -> None:
+        self._places = [TopicPartition(topic, each, 0) for each in range(partitions)]
         options = {"bootstrap.servers": brokers.bootstrap, "group.id": "by-hand", **QUIET}
         isolated = {"isolation.level": "read_committed", "enable.partition.eof": True}
-        self.records: list[list[Message]] = [[] for _ in range(partitions)]
+        self._options = {**options, **isolated, "auto.offset.reset": "earliest"}
+        self._begin()
+
+    def _begin(self) -> None:
+        self.records: list[list[Message]] = [[] for _ in self._places]
         self._ended: set[int] = set()
-        self._consumer = Consumer({**options, **isolated, "auto.offset.reset": "earliest"})
-        self._consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
+        self._consumer = Consumer(self._options)
+        self._consumer.assign(self._places)
 
     def __len__(self) -> int:
         return sum(map(len, self.records))
@@ -117,7 +122,9 @@ class Reading:
         return self
 
     def whole(self) -> "Reading":
-        """Read to the end of every partition."""
+        """Read all of it again, to the end of every partition: an end is told once, and may be long ago."""
+        self.close()
+        self._begin()
         deadline = time.monotonic() + WAIT_S
         while len(self._ended) < len(self.records):
             assert time.monotonic() < deadline, f"{self._ended} of {len(self.records)} partitions ended"
@@ -126,8 +133,7 @@ class Reading:
 
     def bounds(self) -> list[tuple[int, int]]:
         """Log start and end of each partition."""
-        assigned = self._consumer.assignment()
-        return [self._consumer.get_watermark_offsets(each, WAIT_S) for each in assigned]
+        return [self._consumer.get_watermark_offsets(each, WAIT_S) for each in self._places]
 
     def close(self) -> None:
         self._consumer.close()

@@ -58,7 +58,9 @@ def compiled(folder: Path) -> Path:
 class Jvm:
     """One program that runs."""
 
-    def __init__(self, name: str, folder: Path, classes: Path, main: str, arguments: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, folder: Path, main: str, arguments: Sequence[str], classes: Path | None = None
+    ) -> None:
         self.name, self.log = name, folder / f"{name}.log"
         self.told: list[tuple[float, str]] = []
         scratch = folder / f"{name}.tmp"  # RocksDB unpacks its library there, and a killed one leaves it
@@ -66,9 +68,10 @@ class Jvm:
         settings = folder / f"{name}.log4j"
         settings.write_text(LOG4J.format(file=self.log))
         flags = (f"-Dlog4j.configuration=file:{settings}", f"-Djava.io.tmpdir={scratch}")
+        path = [*([str(classes)] if classes else []), f"{jars()}/*"]
         with (folder / f"{name}.err").open("ab") as errors:
             self.process = subprocess.Popen(
-                ["java", *FLAGS, *flags, "-cp", f"{classes}:{jars()}/*", main, *arguments],
+                ["java", *FLAGS, *flags, "-cp", ":".join(path), main, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

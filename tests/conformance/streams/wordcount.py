@@ -62,7 +62,7 @@ class WordCount:
     def start(self, *names: str) -> None:
         for name in names:
             arguments = [self.brokers.bootstrap, self.name, str(self.folder / f"state-{name}"), *self.options]
-            self.instances[name] = Jvm(name, self.folder, self.classes, "WordCount", arguments)
+            self.instances[name] = Jvm(name, self.folder, "WordCount", arguments, self.classes)
 
     def kill(self, name: str) -> None:
         self.instances.pop(name).kill()

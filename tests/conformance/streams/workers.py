@@ -4,6 +4,7 @@ Left to others: what the connectors are to do, and who dies when (test_connect.p
 """
 
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -19,6 +20,10 @@ from tests.conformance.streams.jvm import Jvm, complaints
 MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
 STRING = "org.apache.kafka.connect.storage.StringConverter"
 INTERNAL = ("config", "offset", "status")
+STARTING = "Kafka Connect worker initializing ..."
+JOINED = re.compile(r"Joined group at generation (\d+) with protocol version")
+PROTOCOL = re.compile(r"\[Worker .*Successfully joined group with generation .*protocol='(\w+)'")
+WAIT_S = 120.0
 REST_S_MAX = 30.0
 SETTINGS = {  # who is dead is noticed soon, and its work is given away at once
     "session.timeout.ms": "6000",
@@ -38,15 +43,15 @@ class Refused(Exception):
 class Workers:
     """The workers of one group."""
 
-    def __init__(self, brokers: Brokers, folder: Path, classes: Path, group: str) -> None:
-        self.brokers, self.folder, self.classes, self.group = brokers, folder, classes, group
+    def __init__(self, brokers: Brokers, folder: Path, group: str) -> None:
+        self.brokers, self.folder, self.group = brokers, folder, group
         self.ports: dict[str, int] = {}
         self.running: dict[str, Jvm] = {}
 
     def start(self, *names: str) -> None:
         for name in names:
             port = self.ports.setdefault(name, free_ports(1)[0])
-            self.running[name] = Jvm(name, self.folder, self.classes, MAIN, [str(self._settings(name, port))])
+            self.running[name] = Jvm(name, self.folder, MAIN, [str(self._settings(name, port))])
 
     def _settings(self, name: str, port: int) -> Path:
         told = {
@@ -85,9 +90,9 @@ class Workers:
 
     # ------------------------------------------------------------ REST
 
-    def ask(self, method: str, path: str, body: object = None) -> Any:
+    def ask(self, method: str, path: str, body: object = None, by: str = "") -> Any:
         """The answer of some worker: each passes on what is not its own. Raises Refused, OSError."""
-        name = sorted(self.running)[-1]
+        name = by or sorted(self.running)[-1]
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.ports[name]}{path}", data, method=method)
         request.add_header("Content-Type", "application/json")
@@ -99,7 +104,7 @@ class Workers:
                 raise Refused(f"{method} {path}: {error.code} {error.read().decode()}") from None
         return json.loads(told) if told else None
 
-    def until(self, true: Callable[[], object], what: str, wait_s: float = 60.0) -> None:
+    def until(self, true: Callable[[], object], what: str, wait_s: float = WAIT_S) -> None:
         """Wait until `true()`, while all workers run. While they rebalance they refuse, or do not answer."""
         deadline = time.monotonic() + wait_s
         why = ""
@@ -115,9 +120,36 @@ class Workers:
             assert time.monotonic() < deadline, f"not {what} in {wait_s} s ({why}): {last}"
             time.sleep(0.05)
 
-    def ready(self, wait_s: float = 60.0) -> None:
-        """Wait until all of them are in the group: the status of a connector names only members."""
-        self.until(lambda: self.ask("GET", "/connectors") is not None, "answered", wait_s)
+    def ready(self) -> None:
+        """Wait until all of them answer, and are of one generation of the group."""
+        for name in self.running:
+            self.until(lambda name=name: self.ask("GET", "/connectors", by=name) is not None, "answered", 180)
+        self.joined()
+
+    def joined(self) -> None:
+        """Wait until all of them are of one generation of the group, by what they log of themselves."""
+        self.until(lambda: len(set(map(self._generation, self.running))) == 1, "one generation", 180)
+
+    def _generation(self, name: str) -> str:
+        """The last that a worker has joined since its start; its own name as long as there is none."""
+        log = self.running[name].log.read_text(errors="replace").rpartition(STARTING)[2]
+        found = JOINED.findall(log)
+        return found[-1] if found else name
+
+    def protocols(self) -> set[str]:
+        """By which protocols they have joined."""
+        logs = [one.log.read_text(errors="replace") for one in self.running.values()]
+        return {each for log in logs for each in PROTOCOL.findall(log)}
+
+    def stopped(self, connector: str) -> None:
+        """Stop a connector: its tasks end, its offsets may be changed."""
+        self.ask("PUT", f"/connectors/{connector}/stop")
+
+        def has_stopped() -> bool:
+            status = self.ask("GET", f"/connectors/{connector}/status")
+            return status["connector"]["state"] == "STOPPED" and not status["tasks"]
+
+        self.until(has_stopped, f"{connector} has stopped")
 
     def create(self, connector: str, **config: object) -> None:
         """A connector; `connector_class` stands for `connector.class`."""
