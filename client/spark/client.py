@@ -71,6 +71,9 @@ class PartitionReplicas(NamedTuple):
     in_sync: tuple[int, ...]
 
 
+NO_REPLICAS = PartitionReplicas((), ())
+
+
 class Unreachable(ConnectionError):
     """No connection to the address that a broker advertises: it is down, or this machine has no way to it."""
 
@@ -257,8 +260,17 @@ class SparkCluster:
         """The leader by the last metadata; raises NotLeaderOrFollower while there is none."""
         leader = self.view.leaders.get(partition)
         if leader is None:
-            raise NotLeaderOrFollower(f"{partition} has no leader")
+            raise NotLeaderOrFollower(f"{partition} has no leader{self._gone_with(partition)}")
         return leader
+
+    def _gone_with(self, partition: TopicPartition) -> str:
+        """Which brokers are missed, if that may be why a partition has no leader."""
+        replicas = self.view.replicas.get(partition, NO_REPLICAS)
+        missed = [str(id) for id in replicas.assigned if id not in self.view.brokers]
+        if not missed:
+            return ""
+        named = ", ".join(map(str, replicas.assigned))
+        return f": its replicas are on brokers {named}, of which {', '.join(missed)} cannot be seen"
 
     def refresh(self, topics: Iterable[str] | None, create: bool = False) -> dict[str, list[int]]:
         """Refresh metadata from any broker; the partitions of those topics (None: all) that exist.

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ...base.types import TopicPartition
-from ...protocol.errors import NotLeaderOrFollower
+from ...protocol.errors import ApiError, NotLeaderOrFollower, error_for
 from ...protocol.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from ...protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -112,11 +112,18 @@ def ask(
         if trouble is None:
             return found
         if cluster.now() > deadline:
-            raise trouble
+            raise _waited_for(trouble)
         cluster.sleep(backoff)
         backoff = min(2 * backoff, BACKOFF_MAX)
         with suppress(OSError):
             cluster.refresh({tp.topic for tp in wanted})
+
+
+def _waited_for(trouble: Exception) -> Exception:
+    """What a query ends with that has waited long enough: so it says, and nobody need try that again."""
+    if not isinstance(trouble, ApiError):
+        return trouble
+    return error_for(trouble.code, f"{trouble.message} (asked for {SETTLE_SECONDS_MAX:g} s)")
 
 
 def _ask_once(

@@ -34,7 +34,12 @@ VALUE = StructType([StructField("value", StringType())])
 @pytest.fixture
 def topic(strandline_cluster: Any, request: pytest.FixtureRequest) -> str:
     name = "once-" + re.sub(r"\W", "-", request.node.name.removeprefix("test_"))[-60:]
-    admin = AdminClient({"bootstrap.servers": strandline_cluster.bootstrap})
+    return create(strandline_cluster, name)
+
+
+def create(cluster: Any, name: str) -> str:
+    """A topic that outlives any broker: one that is made by writing to it has a single replica."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     (made,) = admin.create_topics([NewTopic(name, PARTITIONS, 3)]).values()
     made.result(60)
     return name
@@ -161,9 +166,14 @@ def test_what_is_aborted_never_counts(
 def test_a_stream_writes_every_row_once_though_batches_are_run_again(
     spark: SparkSession, strandline_cluster: Any, topic: str, tmp_path: Path
 ) -> None:
-    """Each last commit is taken from the checkpoint, as if Spark had died before it. A leader dies, too."""
-    source, servers = f"{topic}-source", {"bootstrap.servers": strandline_cluster.bootstrap}
-    broker = strandline_cluster.brokers[strandline_cluster.leader(topic, 0)]
+    """Each last commit is taken from the checkpoint, as if Spark had died before it. A leader dies, too,
+    of what is read and of some of what is written.
+    """
+    source, servers = (
+        create(strandline_cluster, f"{topic}-source"),
+        {"bootstrap.servers": strandline_cluster.bootstrap},
+    )
+    broker = strandline_cluster.brokers[strandline_cluster.leader(source, 0)]
     came: list[int] = []
     for turn in range(3):
         numbers = range(1000 * turn, 1000 * (turn + 1))

@@ -1,6 +1,7 @@
 """The stream reader as Spark asks it, with a clock of its own and a cluster that forgets, without Spark."""
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from strandline.client.spark.plan import DataLoss, PlanError, Span
 from strandline.client.spark.source import StrandlineDataSource
 from strandline.client.spark.stream import ROWS_UNLIMITED, StrandlineStreamReader, weaker
 from strandline.protocol.apis import Api
-from strandline.protocol.errors import ErrorCode
+from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 Json = dict[str, Any]
@@ -348,6 +349,31 @@ def test_a_leader_that_goes_between_two_questions_is_waited_for(query: Query) ->
     assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
     query.clusters[-1].view.leaders.clear()
     assert query.reader._epoch_ends({T0: Place(10, 5)}) == {T0: 10}
+
+
+@pytest.mark.parametrize("asked", ["initialOffset", "prepareForTriggerAvailableNow", "latestOffset"])
+def test_a_leader_that_is_elected_late_is_waited_for(query: Query, asked: str) -> None:
+    log, real = query.double.log("t"), query._sleep
+    log.leader = -1
+
+    def elect(seconds: float) -> None:
+        real(seconds)
+        if query.seconds > 20 and log.leader < 0:
+            query.double.elect(1)
+
+    query.clusters[-1].sleep = elect
+    getattr(query.reader, asked)()
+    assert 20 < query.seconds < 30
+
+
+def test_a_leader_that_never_comes_is_told_with_the_broker_that_is_missed(query: Query) -> None:
+    """As of a topic with one replica: nobody else can lead it."""
+    query.double.log("t").leader = 2
+    query.double.kill(2)
+    told = "t-0 has no leader: its replicas are on brokers 1, 2, of which 2 cannot be seen (asked for 60 s)"
+    with pytest.raises(NotLeaderOrFollower, match=re.escape(told)):
+        query.reader.prepareForTriggerAvailableNow()
+    assert 60 < query.seconds < 65
 
 
 def test_all_brokers_are_away_for_a_while(query: Query) -> None:
