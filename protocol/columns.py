@@ -9,7 +9,7 @@ Left to others: records one by one (records.py), the loops below this (column_ba
 which of them runs (kernel.py), Arrow (column_arrow.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from struct import Struct
 
@@ -63,6 +63,14 @@ class Columns:
     def __len__(self) -> int:
         return len(self.offset)
 
+    def keys(self) -> list[bytes | None]:
+        """All keys as bytes."""
+        return _cut(self.data, self.key_start, self.key_length)
+
+    def values(self) -> list[bytes | None]:
+        """All values as bytes."""
+        return _cut(self.data, self.value_start, self.value_length)
+
     def headers(self) -> HeaderColumns:
         """Decode the record headers, which few readers need; Malformed if they do not fill their records."""
         found = _compiled_headers(self.array, self.headers_at, self.end)
@@ -73,9 +81,9 @@ class Columns:
 
     def rows(self) -> Iterator[Record]:
         """The same records as from `records.iterate`."""
-        data, found = bytes(self.data), self.headers()
-        names = _cut(data, found.name_start, found.name_length)
-        values = _cut(data, found.value_start, found.value_length)
+        found = self.headers()
+        names = _cut(self.data, found.name_start, found.name_length)
+        values = _cut(self.data, found.value_start, found.value_length)
         pairs: list[Header] = [
             ((name or b"").decode(errors="replace"), value) for name, value in zip(names, values, strict=True)
         ]
@@ -84,8 +92,8 @@ class Columns:
             zip(
                 self.offset.tolist(),
                 self.timestamp.tolist(),
-                _cut(data, self.key_start, self.key_length),
-                _cut(data, self.value_start, self.value_length),
+                self.keys(),
+                self.values(),
                 strict=True,
             )
         ):
@@ -116,16 +124,18 @@ def runs(
     cap: int = CAP,
     rows_max: int = 1 << 16,
     bytes_max: int = 32 << 20,
+    batches: Iterable[tuple[int, BatchHeader]] | None = None,
 ) -> Iterator[Columns]:
     """`decode` in pieces of complete batches, each up to either bound; `cap` is for each piece.
 
-    Control batches and batches outside of [lo, hi) are skipped unopened, and so is a torn last batch.
+    Control batches and batches outside of [lo, hi) are skipped unopened, and so is a torn last batch. Who has
+    looked at the headers already, and wants some of the batches only, gives them in `batches`.
     """
     lo = 0 if lo is None else lo
     hi = OFFSET_MAX if hi is None else hi
     opened: list[Opened] = []
     next_offset, rows, nbytes = lo, 0, 0
-    for pos, header in headers(buf):
+    for pos, header in headers(buf) if batches is None else batches:
         next_offset = header.next_offset
         if header.is_control or header.last_offset < lo or header.base_offset >= hi:
             continue
@@ -207,7 +217,15 @@ def _compiled_headers(array: Bytes, headers_at: Ints, end: Ints) -> tuple[Ints, 
     return None if done == kernel.REFUSED else (first, places)
 
 
-def _cut(data: bytes, start: Ints, length: Ints) -> list[bytes | None]:
+def _cut(data: Buffer, start: Ints, length: Ints) -> list[bytes | None]:
+    compiled = kernel.compiled()
+    if compiled is not None:
+        found: list[bytes | None] = []
+        array = np.frombuffer(data, np.uint8) if len(data) else np.zeros(0, np.uint8)
+        done = compiled.slices(array, np.ascontiguousarray(start), np.ascontiguousarray(length), found)
+        if done != kernel.REFUSED:
+            return found
+    data = bytes(data)
     return [
         None if size < 0 else data[at : at + size]
         for at, size in zip(start.tolist(), length.tolist(), strict=True)

@@ -22,6 +22,8 @@ from __future__ import annotations
 import cython
 
 if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8
     from cython.cimports.libc.string import memcpy
 
 REFUSED = -1
@@ -118,29 +120,21 @@ def _batch(
     row: cython.longlong
     start: cython.longlong
     end: cython.longlong
-    length: cython.longlong
     elapsed: cython.longlong
     delta: cython.longlong
     key: cython.longlong
     key_length: cython.longlong
     value: cython.longlong
     value_length: cython.longlong
+    headers: cython.longlong
     if at < 0 or stop > size or records < 0 or records > rows.shape[1] - done:
         return -1
     for row in range(done, done + records):
         start = at
-        length, at = _number(data, at, stop, 5)
-        if length > stop - at:
-            return -1
-        end = at + length  # if that is before `at`, all that follows is behind it
-        elapsed, at = _number(data, at + 1, end, 10)  # behind the attributes, which mean nothing
-        delta, at = _number(data, at, end, 5)
-        key_length, key = _number(data, at, end, 5)
-        value_length, value = _number(data, key + max(key_length, 0), end, 5)
-        at = value + max(value_length, 0)
-        if key_length < -1 or value_length < -1 or delta < 0 or delta > last_delta or at >= end:
-            return -1
-        if (data[at] == 0) != (at + 1 == end):  # without headers a record ends here, and else it does not
+        end, elapsed, delta, key, key_length, value, value_length, headers = _record(
+            data, at, stop, last_delta
+        )
+        if end < 0:
             return -1
         rows[0, row] = _sum(base_offset, delta)
         rows[1, row] = append_time if appended else _sum(base_timestamp, elapsed)
@@ -149,11 +143,206 @@ def _batch(
         rows[4, row] = key_length
         rows[5, row] = value
         rows[6, row] = value_length
-        rows[7, row] = at
+        rows[7, row] = headers
         rows[8, row] = start
         rows[9, row] = end
         at = end
     return done + records if at == stop else -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _record(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    stop: cython.longlong,
+    last_delta: cython.longlong,
+) -> tuple[
+    cython.longlong,
+    cython.longlong,
+    cython.longlong,
+    cython.longlong,
+    cython.longlong,
+    cython.longlong,
+    cython.longlong,
+    cython.longlong,
+]:
+    """The record at `at`: its end (-1: refused), time since the base, offset delta, start and length of its
+    key and of its value, the place of its headers. Key and value lie inside."""
+    length: cython.longlong
+    end: cython.longlong
+    elapsed: cython.longlong
+    delta: cython.longlong
+    key: cython.longlong
+    key_length: cython.longlong
+    value: cython.longlong
+    value_length: cython.longlong
+    length, at = _number(data, at, stop, 5)
+    end = at + length  # if that is before `at`, all that follows is behind it
+    if length > stop - at:
+        end = -1  # all that follows is behind that, too
+    elapsed, at = _number(data, at + 1, end, 10)  # behind the attributes, which mean nothing
+    delta, at = _number(data, at, end, 5)
+    key_length, key = _number(data, at, end, 5)
+    value_length, value = _number(data, key + max(key_length, 0), end, 5)
+    at = value + max(value_length, 0)
+    if key_length < -1 or value_length < -1 or delta < 0 or delta > last_delta or at >= end:
+        end = -1
+    if end > 0 and (data[at] == 0) != (at + 1 == end):  # without headers it ends here, and else it does not
+        end = -1
+    return end, elapsed, delta, key, key_length, value, value_length, at
+
+
+def tuples(
+    data: cython.const[cython.uchar][::1],
+    batch: cython.longlong[::1],
+    most: cython.longlong,
+    kind: type,
+    common: tuple,
+    out: list,
+) -> int:
+    """Append up to `most` records of a batch to `out`; how many, or REFUSED.
+
+    `batch` is a row of `fields` and the least offset that is wanted. Its start, records and least offset
+    move on with what was appended, so that the next call goes on there: also after a call that failed, for
+    what `common` has functions for was wrong in one record.
+    A record is a `kind`, a class of tuples, with topic, partition, offset, timestamp, key, value, headers,
+    type of timestamp, leader epoch; of these `common` has topic, partition, type and epoch, then a function
+    for keys and one for values, or None to leave them as they are.
+    """
+    stop: cython.longlong
+    at: cython.longlong
+    end: cython.longlong
+    elapsed: cython.longlong
+    delta: cython.longlong
+    key_at: cython.longlong
+    key_length: cython.longlong
+    value_at: cython.longlong
+    value_length: cython.longlong
+    headers_at: cython.longlong
+    offset: cython.longlong
+    timestamp: cython.longlong
+    done: cython.longlong = 0
+    if batch.shape[0] != 9:
+        return REFUSED
+    topic, partition, timestamp_type, leader_epoch, key_in, value_in = common
+    new = tuple.__new__
+    at = batch[0]
+    stop = batch[1]
+    if at < 0 or stop > data.shape[0] or batch[2] < 0:
+        return REFUSED
+    while batch[2] > 0 and done < most:
+        end, elapsed, delta, key_at, key_length, value_at, value_length, headers_at = _record(
+            data, at, stop, batch[7]
+        )
+        if end < 0:
+            return REFUSED
+        offset = _sum(batch[3], delta)
+        if offset >= batch[8]:
+            batch[8] = offset  # where the next call begins if this one fails
+            timestamp = batch[6] if batch[5] else _sum(batch[4], elapsed)
+            headers = () if data[headers_at] == 0 else _pairs(data, headers_at, end)
+            if headers is None:
+                return REFUSED
+            key = _content(data, key_at, key_length, key_in)
+            value = _content(data, value_at, value_length, value_in)
+            row = (topic, partition, offset, timestamp, key, value, headers, timestamp_type, leader_epoch)
+            out.append(new(kind, row))
+            done += 1
+            batch[8] = _sum(offset, 1)
+        batch[0] = at = end
+        batch[2] -= 1
+    return done if batch[2] > 0 or at == stop else REFUSED
+
+
+@cython.cfunc
+@cython.inline
+def _content(
+    data: cython.const[cython.uchar][::1], at: cython.longlong, length: cython.longlong, function: object
+) -> object:
+    """What these bytes, which are there, are to a reader; None for a length below 0."""
+    if length < 0:
+        return None
+    raw = _bytes(data, at, length)
+    return raw if function is None else function(raw)
+
+
+@cython.cfunc
+@cython.inline
+def _bytes(data: cython.const[cython.uchar][::1], at: cython.longlong, length: cython.longlong) -> bytes:
+    """A copy of these bytes, which are there."""
+    if cython.compiled:
+        if length == 0:
+            return b""
+        return PyBytes_FromStringAndSize(
+            cython.cast(cython.p_char, cython.cast(cython.p_void, cython.address(data[at]))), length
+        )
+    return bytes(data[at : at + length])
+
+
+@cython.cfunc
+@cython.inline
+def _text(data: cython.const[cython.uchar][::1], at: cython.longlong, length: cython.longlong) -> str:
+    """These bytes, which are there, as text; what is not UTF-8 becomes replacement characters."""
+    if cython.compiled:
+        if length == 0:
+            return ""
+        return PyUnicode_DecodeUTF8(
+            cython.cast(cython.p_char, cython.cast(cython.p_void, cython.address(data[at]))),
+            length,
+            b"replace",
+        )
+    return bytes(data[at : at + length]).decode(errors="replace")
+
+
+@cython.cfunc
+def _pairs(data: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong) -> object:
+    """The headers of one record as pairs of name and value, None if they do not fill it."""
+    count: cython.longlong
+    _nth: cython.longlong
+    name: cython.longlong
+    name_length: cython.longlong
+    value: cython.longlong
+    value_length: cython.longlong
+    found: list = []
+    count, at = _number(data, at, end, 5)
+    if count < 0 or 2 * count > end - at:  # a header takes two bytes at least
+        return None
+    for _nth in range(count):
+        name_length, name = _number(data, at, end, 5)
+        if name_length < 0:
+            return None
+        value_length, value = _number(data, name + name_length, end, 5)
+        at = value + max(value_length, 0)
+        if value_length < -1 or at > end:
+            return None
+        content = None if value_length < 0 else _bytes(data, value, value_length)
+        found.append((_text(data, name, name_length), content))
+    return tuple(found) if at == end else None
+
+
+def slices(
+    data: cython.const[cython.uchar][::1],
+    starts: cython.longlong[::1],
+    lengths: cython.longlong[::1],
+    out: list,
+) -> int:
+    """Append copies of slices of a buffer to `out`, None for a length below 0; how many, or REFUSED."""
+    size: cython.longlong = data.shape[0]
+    rows: cython.Py_ssize_t = starts.shape[0]
+    row: cython.Py_ssize_t
+    if lengths.shape[0] != rows:
+        return REFUSED
+    for row in range(rows):
+        if lengths[row] < 0:
+            out.append(None)
+        elif starts[row] < 0 or lengths[row] > size - starts[row]:
+            return REFUSED
+        else:
+            out.append(_bytes(data, starts[row], lengths[row]))
+    return rows
 
 
 def header_counts(

@@ -228,12 +228,12 @@ def open_batch(buf: Buffer, pos: int, header: BatchHeader, *, verify: bool, cap:
 def iterate(buf: Buffer, verify: bool = True, cap: int = CAP) -> Iterator[Record]:
     """All records of a run of batches in order, control records included; a torn last batch is left out."""
     for pos, header in headers(buf):
-        section = bytes(open_batch(buf, pos, header, verify=verify, cap=cap))
-        yield from _records(section, header)
+        yield from records_of(open_batch(buf, pos, header, verify=verify, cap=cap), header)
 
 
-def _records(section: bytes, header: BatchHeader) -> Iterator[Record]:
-    pos = 0
+def records_of(opened: Buffer, header: BatchHeader) -> Iterator[Record]:
+    """All records of a batch that `open_batch` has opened."""
+    section, pos = bytes(opened), 0
     for _ in range(header.record_count):
         try:
             record, pos = _record(section, pos, header)

@@ -64,6 +64,7 @@ def run(tested: Any, source: Random, memory: list[Guarded]) -> int:
         )
     rows = memory[1].array((10, count), np.int64, at_end)
     done = tested.fields(array, memory[2].holding(table, at_end), rows)
+    lists(tested, memory[3].holding(np.append(table[0], 0), at_end), array, done)
     if done != count:
         return 0
     given = [memory[2 + nth].holding(rows[row].copy(), at_end) for nth, row in enumerate((7, 9))]
@@ -77,6 +78,13 @@ def run(tested: Any, source: Random, memory: list[Guarded]) -> int:
     return 1 + gather(tested, source, memory, array, rows.copy())
 
 
+def lists(tested: Any, batch: Any, array: Any, done: int) -> None:
+    """The same batch as records: they are refused where the columns are, or where the headers are wrong."""
+    out: list[Any] = []
+    made = tested.tuples(array, batch, 1 << 40, tuple, ("t", 0, 0, 0, None, None), out)
+    assert made == -1 or made <= done, (made, done)
+
+
 def gather(tested: Any, source: Random, memory: list[Guarded], array: Any, rows: Any) -> int:
     """The values of the batch, some of their places or lengths changed; whether they were accepted."""
     at_end = source.random() < 0.7
@@ -87,6 +95,8 @@ def gather(tested: Any, source: Random, memory: list[Guarded], array: Any, rows:
     valid = memory[4].array(((len(starts) + 7) // 8,), np.uint8, at_end)
     valid[:] = 0
     total = tested.offsets_of(starts, lengths, len(array), offsets, valid)
+    found: list[Any] = []
+    assert (tested.slices(array, starts, lengths, found) < 0) == (total < 0)
     if total < 0:
         return 0
     if source.random() < 0.2 and len(starts):

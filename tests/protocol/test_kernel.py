@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from strandline.protocol.columns import Columns, HeaderColumns
 from strandline.protocol.errors import CorruptMessage
 from strandline.protocol.kernel import REFUSED, Kernel
 from strandline.protocol.primitives import Malformed
+from strandline.protocol.records import BatchBuilder
 from tests.protocol import damaged
 from tests.protocol.kernel_forms import ROOT, Plain, kernel_of
 
@@ -250,6 +251,74 @@ def test_the_kernel_believes_no_slice(decoder: Kernel) -> None:
     for start, wrong in ((0, (0, 5)), (0, (0, -1)), (0, (1, 2)), (-1, (0, 1)), (8, (0, 2)), (2**62, (0, 1))):
         assert decoder.gathered(data, ints(start), np.array(wrong, np.int32), out) == REFUSED, (start, wrong)
     assert decoder.gathered(data, ints(0, 1), np.array((0, 1), np.int32), out) == REFUSED
+
+
+NAMES = ("t", 0, 0, 5, None, None)
+
+
+class Row(NamedTuple):
+    """A record as `tuples` makes it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: Any
+    value: Any
+    headers: tuple[Any, ...]
+    timestamp_type: int
+    leader_epoch: int
+
+
+def test_the_kernel_believes_nothing_that_is_said_of_a_batch(decoder: Kernel) -> None:
+    run = damaged.batch(random.Random(5), "none", 4)
+    ((_, header),) = headers(run)
+    array, count = np.frombuffer(run, np.uint8), header.record_count
+    good = [61, len(run), count, 7, 0, 0, 0, 100, 0]
+    for most in (0, 1, count, count + 1):
+        row, out = ints(*good), list[Row]()
+        assert decoder.tuples(array, row, most, Row, NAMES, out) == len(out) == min(most, count)
+        assert [one.offset for one in out] == list(range(7, 7 + len(out)))
+        assert decoder.tuples(array, row, 100, Row, NAMES, out) == count - min(most, count), "it goes on"
+        assert row.tolist()[:3] == [len(run), len(run), 0] and row[8] == 7 + count
+    lies = [(0, -1), (0, len(run) + 1), (0, 2**62), (1, len(run) + 1), (1, 60), (1, -1), (1, 2**62)]
+    lies += [(2, -1), (2, count + 1), (2, count - 1), (2, 2**62), (7, -1)]
+    for place, value in lies:
+        bad = [*good]
+        bad[place] = value
+        assert decoder.tuples(array, ints(*bad), 100, Row, NAMES, []) == REFUSED, (place, value)
+    assert decoder.tuples(array[:0], ints(*good), 100, Row, NAMES, []) == REFUSED
+    assert decoder.tuples(array, ints(*good[:8]), 100, Row, NAMES, []) == REFUSED
+    out = []
+    assert decoder.tuples(array, ints(*good[:8], 9), 100, Row, NAMES, out) == count - 2
+    assert out[0].offset == 9, "what lies before the least offset that is wanted is left out"
+    with pytest.raises((TypeError, ValueError)):
+        decoder.tuples(array, ints(*good), 100, Row, NAMES[:5], [])
+    with pytest.raises(TypeError):
+        decoder.tuples(array, ints(*good), 100, list, NAMES, [])
+
+
+def test_a_call_goes_on_at_the_record_that_a_function_refused(decoder: Kernel) -> None:
+    builder = BatchBuilder()
+    for value in (b"0", b"x", b"2"):
+        builder.append(1, value, value)
+    run = builder.build()
+    array, row, out = np.frombuffer(run, np.uint8), ints(61, len(run), 3, 40, 0, 0, 0, 2, 0), list[Row]()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="invalid literal"):
+            decoder.tuples(array, row, 10, Row, (*NAMES[:4], None, int), out)
+        assert [(one.key, one.value) for one in out] == [(b"0", 0)] and row[8] == 41
+    assert decoder.tuples(array, row, 10, Row, (*NAMES[:4], bytes.decode, None), out) == 2
+    assert [(one.key, one.value) for one in out[1:]] == [("x", b"x"), ("2", b"2")]
+
+
+def test_the_kernel_believes_no_slice_of_a_list(decoder: Kernel) -> None:
+    data, out = np.frombuffer(b"abcdefghi", np.uint8), list[Any]()
+    assert decoder.slices(data, ints(0, 9, 3, 2**62), ints(2, 0, 6, -1), out) == 4
+    assert out == [b"ab", b"", b"defghi", None]
+    for start, length in ((-1, 1), (0, 10), (9, 1), (10, 0), (2**62, 1), (0, 2**62), (-(2**63), 2**62)):
+        assert decoder.slices(data, ints(start), ints(length), []) == REFUSED, (start, length)
+    assert decoder.slices(data, ints(0, 1), ints(1), []) == REFUSED
 
 
 def test_beside_forbidden_pages_nothing_is_touched() -> None:
