@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         TransactionListing,
     )
     from .config import ConfigError
-    from .consumer.buffer import Batch
+    from .consumer.batch import Batch
     from .consumer.commits import CommitFailed
     from .consumer.consumer import Consumer
     from .consumer.subscription import RebalanceListener
@@ -97,7 +97,7 @@ _HOMES = {
     "Consumer": "consumer.consumer",
     "NewTopic": "admin.descriptions",
     "Election": "admin.leader_elections",
-    "Batch": "consumer.buffer",
+    "Batch": "consumer.batch",
     "BufferExhausted": "producer.producer",
     "Producer": "producer.producer",
     "PartitionReassignment": "admin.reassignments",

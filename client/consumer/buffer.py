@@ -1,84 +1,105 @@
-"""Records between the fetcher and the caller: decoded ahead, handed out one by one. Pure.
+"""Records between the fetcher and the caller: decoded ahead, handed out one by one or many at once. Pure.
 
 A position moves when a record is handed out, not when it is decoded; a record counts as processed when the
-caller comes back for more. Left to others: where the bytes come from (fetcher.py), waiting (consumer.py).
+caller comes back for more. Left to others: where the bytes come from (fetcher.py), what they say
+(unpacking.py, protocol/columns.py), waiting (consumer.py).
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.types import TopicPartition
-from ...protocol.batches import BatchHeader, headers
-from ...protocol.errors import ApiError
-from ...protocol.records import Record
-from ..results import ConsumerRecord, TimestampType
-from ..serializers import Deserializer
-from .positions import PartitionPosition
-
-if TYPE_CHECKING:
-    from ...protocol.columns import Columns
-
-
-_CREATE_TIME, _LOG_APPEND_TIME = TimestampType  # looked up once, not for every record
-
-
-class Batch(NamedTuple):
-    """Records of one partition as columns, keys and values undecoded."""
-
-    partition: TopicPartition
-    columns: "Columns"
+from ..results import ConsumerRecord
+from .batch import Batch
+from .positions import PartitionPosition, Run
+from .unpacking import Unpacker
 
 
 class Handout:
-    """The decoded records that wait for the caller: `ready`."""
+    """The decoded records that wait for the caller.
+
+    `run` is the one that an iterator may take the next record from by itself, while its `at` is below its
+    `end`: nothing else has to happen between two records of a run.
+    """
 
     def __init__(
         self,
         places: Callable[[], Mapping[TopicPartition, PartitionPosition]],
-        key_in: Deserializer,
-        value_in: Deserializer,
-        verify: bool,
+        unpacker: Unpacker,
+        observed: bool = False,
     ) -> None:
-        self.ready: deque[ConsumerRecord] = deque()
+        self.run = self._nothing = Run(None, [])
+        self._ready: deque[Run] = deque()
         self._places = places
-        self._key_in, self._value_in = key_in, value_in
-        self._verify = verify
+        self._unpacker = unpacker
+        self._observed = observed  # somebody sees each record before it is handed out
         self._handed: dict[TopicPartition, PartitionPosition] = {}
         self._turn = 0
+        self._taken_from = 0  # runs
 
-    def fill(self, most: int) -> None:
-        """Decode until `most` records are ready. The partitions take turns in being first."""
-        if not self.ready:
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is ready."""
+        ready = self._ready
+        while ready and ready[0].at >= ready[0].end:
+            ready.popleft()
+        return not ready
+
+    def fill(self, most: int) -> bool:
+        """Decode until `most` records are ready. The partitions take turns in being first. True if there is
+        room for another fetch now."""
+        if self.is_empty:
             self._catch_up()
+        wanted = most - sum(run.end - run.at for run in self._ready)
+        before = self._chunks()
         for place in self._in_turn():
-            while len(self.ready) < most:
-                try:
-                    row = place.next_record(self._verify)
-                    if row is None:
-                        break
-                    self.ready.append(self._decoded(place, *row))
-                except BaseException:  # raised again once these are handed out
-                    if self.ready:
-                        return
-                    raise
-        if not self.ready:
+            if wanted <= 0:
+                break
+            found: list[ConsumerRecord] = []
+            try:
+                place.take(wanted, self._unpacker, found)
+            except BaseException:  # raised again once these are handed out
+                if self._ready or found:
+                    break
+                raise
+            finally:
+                if found:
+                    self._ready.append(Run(place, found))
+                    wanted -= len(found)
+        if not self._ready:
             self._catch_up()
+        return self._chunks() < before
 
     @property
     def in_hand(self) -> Mapping[TopicPartition, PartitionPosition]:
         """The positions whose records the caller may still be working on."""
         return self._handed
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Another value than before, if an iterator has taken records since."""
+        return self._taken_from, self.run.at
+
     def next(self) -> ConsumerRecord:
         """The next ready record; the position moves past it."""
-        record = self.ready.popleft()
-        partition = TopicPartition(record.topic, record.partition)
-        place = self._places().get(partition)
-        if place is not None:
-            place.position = record.offset + 1
-            self._handed[partition] = place
-        return record
+        run = self._first()
+        if not self._observed:
+            self.run = run
+            self._taken_from += 1
+        at = run.at
+        run.at = at + 1
+        return run.records[at]
+
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """Up to `most` of the records that are ready; the positions move past them."""
+        self.run = self._nothing
+        handed: list[ConsumerRecord] = []
+        while len(handed) < most and not self.is_empty:
+            place = self._first().place
+            assert place is not None, "a run that has records is of a partition"
+            part = place.hand_out(most - len(handed))
+            handed = handed + part if handed else part
+        return handed
 
     def columns(self) -> list[Batch]:
         """One complete fetch of each partition that has one."""
@@ -86,11 +107,13 @@ class Handout:
         batches: list[Batch] = []
         for place in self._in_turn():
             try:
-                columns = self._columns(place)
-            except BaseException:  # raised again once these are handed out
-                if batches:
-                    return batches
-                raise
+                columns = place.next_columns(self._unpacker.verify)
+            except BaseException:
+                columns = place.columns_before_damage(self._unpacker.verify)
+                if columns is None:  # raised again once these are handed out
+                    if batches:
+                        return batches
+                    raise
             place.position = place.cursor
             self._handed[place.partition] = place
             if columns is not None:
@@ -99,6 +122,7 @@ class Handout:
 
     def came_back(self) -> None:
         """The caller wants more, so it is done with the records it had."""
+        self.run = self._nothing
         for place in self._handed.values():
             place.came_back()
         self._handed.clear()
@@ -106,16 +130,35 @@ class Handout:
     def drop(self, partitions: set[TopicPartition]) -> None:
         """These are no longer read, or are read from another offset. The caller still has the records already
         handed out: they count as done when it comes back, even if a partition was revoked and given again."""
-        if self.ready:
-            self.ready = deque(one for one in self.ready if (one.topic, one.partition) not in partitions)
+        for run in self._ready:
+            if run.place is not None and run.place.partition in partitions:
+                run.place.leave(run)
+        self._ready = deque(run for run in self._ready if run.end)
 
     def send_back(self, partitions: set[TopicPartition]) -> None:
         """Drop records that were decoded but not handed out; they are fetched again, from the position."""
-        back = {TopicPartition(one.topic, one.partition) for one in self.ready} & partitions
-        self.ready = deque(one for one in self.ready if (one.topic, one.partition) not in back)
-        for partition in back:
-            place = self._places()[partition]
-            place.go_on()
+        if self.is_empty:
+            return
+        back = {run.place.partition: run.place for run in self._ready if run.place is not None}
+        self.drop(partitions)
+        for partition, place in back.items():
+            if partition in partitions:
+                place.go_on()
+
+    def end(self) -> None:
+        """Hand out nothing more."""
+        self.drop({run.place.partition for run in self._ready if run.place is not None})
+
+    def _first(self) -> Run:
+        """The run that is handed out now."""
+        assert not self.is_empty, "who hands out has looked whether there is something"
+        run = self._ready[0]
+        place = run.place
+        if run.at == 0 and place is not None:
+            place.begin(run)
+        if place is not None:
+            self._handed[place.partition] = place
+        return run
 
     def _catch_up(self) -> None:
         """Everything decoded is handed out: move positions past what callers do not see."""
@@ -124,33 +167,8 @@ class Handout:
                 place.position = place.cursor
                 self._handed[place.partition] = place
 
-    def _columns(self, place: PartitionPosition) -> "Columns | None":
-        try:
-            return place.next_columns(self._verify)
-        except BaseException:
-            sound = _columns_before_damage(place, self._verify)
-            if sound is None:
-                raise
-            return sound
-
-    def _decoded(self, place: PartitionPosition, record: Record, header: BatchHeader) -> ConsumerRecord:
-        topic, partition = place.partition
-        key, value = record.key, record.value
-        try:
-            return ConsumerRecord(
-                topic,
-                partition,
-                record.offset,
-                record.timestamp,
-                None if key is None else self._key_in(key),
-                None if value is None else self._value_in(value),
-                record.headers,
-                _LOG_APPEND_TIME if header.is_log_append_time else _CREATE_TIME,
-                header.leader_epoch,
-            )
-        except BaseException:
-            place.unread(record)
-            raise
+    def _chunks(self) -> int:
+        return sum(len(place.chunks) for place in self._places().values())
 
     def _in_turn(self) -> list[PartitionPosition]:
         """The readable positions, another one first each time: one that fails does not block the others."""
@@ -160,23 +178,3 @@ class Handout:
 
     def _readable(self) -> list[PartitionPosition]:
         return [place for place in self._places().values() if place.chunks and not place.is_paused]
-
-
-def _columns_before_damage(place: PartitionPosition, verify: bool) -> "Columns | None":
-    """After decoding failed: the records of the batches before the first damaged one, or as many of them as
-    are decoded at once. None if there are none: then the position is at the damage."""
-    from ...protocol.columns import decode, runs
-
-    records = memoryview(place.chunks[0].records)
-    end = 0
-    try:
-        for at, header in headers(records):
-            decode(records[at : at + header.size], lo=place.cursor, verify=verify)
-            end = at + header.size
-    except (ApiError, ValueError, ArithmeticError, LookupError):
-        pass  # it is raised when the position gets there
-    columns = next(runs(records[:end], lo=place.cursor, verify=verify), None)
-    if columns is None or not len(columns):
-        return None
-    place.cursor = columns.next_offset
-    return columns

@@ -24,13 +24,15 @@ from ..interceptors import Chain, ConsumerInterceptor
 from ..network.cluster import Cluster
 from ..results import CommittedOffset, ConsumerRecord, GroupMetadata, OffsetAndTimestamp, as_offset
 from ..serializers import deserializer_for
-from .buffer import Batch, Handout
+from .batch import Batch
+from .buffer import Handout
 from .commits import fetch_committed
 from .fetcher import Fetcher
 from .missing_topics import MissingTopics
 from .offsets import list_offsets
 from .positions import PartitionPosition
 from .subscription import RebalanceListener, Subscription
+from .unpacking import Unpacker
 
 log = get_logger(__name__)
 
@@ -55,14 +57,19 @@ class Consumer:
         self.config = config = configure(ConsumerConfig, bootstrap_servers, options)
         self._cluster = Cluster(config, random)
         self._fetcher = Fetcher(self._cluster, config)
-        self._handout = Handout(
+        self.handout = Handout(
             lambda: self._fetcher.places,
-            deserializer_for(config.key_deserializer),
-            deserializer_for(config.deserializer),
-            config.check_crcs,
+            Unpacker(
+                deserializer_for(config.key_deserializer),
+                deserializer_for(config.deserializer),
+                config.check_crcs,
+            ),
+            observed=bool(config.interceptors),
         )
-        self._fetcher.on_gone_back = self._handout.drop
-        self._subscription = Subscription(self._cluster, config, self._fetcher, self._handout.drop)
+        self._fetcher.on_gone_back = self.handout.drop
+        self._subscription = Subscription(
+            self._cluster, config, self._fetcher, self.handout.drop, lambda: self.handout.progress
+        )
         self._missing = MissingTopics()
         self._interceptors: Chain[ConsumerInterceptor] = Chain(config.interceptors)
         self._subscription.tell_commits_to(self._committed)
@@ -94,6 +101,7 @@ class Consumer:
         self._closed = True
         if commit:
             self._came_back()
+        self.handout.end()
         async with AsyncExitStack() as steps:
             for end in (self._cluster.stop, self._fetcher.stop, self._subscription.stop):
                 steps.push_async_callback(end)
@@ -136,7 +144,7 @@ class Consumer:
             place = self._place(partition)
             if not place.is_paused:
                 place.is_paused = True
-                self._handout.send_back({partition})
+                self.handout.send_back({partition})
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Go on with these."""
@@ -157,11 +165,12 @@ class Consumer:
         """
         most = self.config.max_poll_records if max_records is None else max_records
         deadline = self._cluster.now() + timeout_ms / 1000
+        if self.handout.is_empty:
+            await asyncio.sleep(0)  # who polls without end lets the next fetch leave, and others have a turn
         while True:
             self._came_back()
             self._fill(most)
-            if ready := len(self._handout.ready):
-                handed = [self._handout.next() for _ in range(min(most, ready))]
+            if handed := self.handout.take(most):
                 return self._intercepted(handed) if self._interceptors else handed
             if not await self._something(deadline):
                 return []
@@ -174,7 +183,7 @@ class Consumer:
         while True:
             self._came_back()
             self._raise_trouble()
-            batches = self._handout.columns()
+            batches = self.handout.columns()
             self._fetcher.wake()
             if batches or not await self._something(deadline):
                 return batches
@@ -189,6 +198,11 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
+        run = self.handout.run
+        at = run.at
+        if at < run.end:
+            run.at = at + 1
+            return run.records[at]
         if not self._interceptors:
             return await self._next()
         while not self._surplus:
@@ -196,13 +210,16 @@ class Consumer:
         return self._surplus.popleft()
 
     async def _next(self) -> ConsumerRecord:
+        handout = self.handout
+        if handout.is_empty:
+            await asyncio.sleep(0)  # as in poll
         self._came_back()
-        while not self._handout.ready:
+        while handout.is_empty:
             self._fill(self.config.max_poll_records)
-            if not self._handout.ready:
+            if handout.is_empty:
                 await self._something(float("inf"))
                 self._came_back()
-        return self._handout.next()
+        return handout.next()
 
     # -- positions
 
@@ -210,7 +227,7 @@ class Consumer:
         """Go on at `offset`."""
         if offset < 0:
             raise ValueError(f"offset {offset} is negative")
-        self._handout.drop({partition})
+        self.handout.drop({partition})
         self._place(partition).seek(offset)
         self._fetcher.wake()
 
@@ -288,7 +305,7 @@ class Consumer:
         RebalanceInProgress if the coordinator answers so.
         """
         group = self._group()
-        in_hand = self._handout.in_hand
+        in_hand = self.handout.in_hand
         if offsets is None:
             in_hand, places = {}, self._subscription.places
             offsets = {name: place.position for name, place in places.items() if place.position is not None}
@@ -309,7 +326,7 @@ class Consumer:
         Raises CommitFailed as `commit` does: if the consumer is not a member now, or if one of `partitions`,
         whose offsets are to be sent, was given to another member since its records were handed out.
         """
-        group, in_hand = self._group(), self._handout.in_hand
+        group, in_hand = self._group(), self.handout.in_hand
         member = self._subscription.member_to_commit(partitions, in_hand)
         return GroupMetadata(group) if member is None else GroupMetadata(group, *member)
 
@@ -317,8 +334,8 @@ class Consumer:
 
     def _fill(self, most: int) -> None:
         self._raise_trouble()
-        self._handout.fill(most)
-        self._fetcher.wake()
+        if self.handout.fill(most):
+            self._fetcher.wake()
 
     def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         return self._interceptors.pass_on(lambda one, what: one.on_consume(what), records)
@@ -328,7 +345,7 @@ class Consumer:
 
     def _came_back(self) -> None:
         """The caller is alive, and done with the records it had."""
-        self._handout.came_back()
+        self.handout.came_back()
         if self._subscription.membership is not None:
             self._subscription.membership.polled()
 
@@ -375,7 +392,7 @@ class Consumer:
         return self.config.group
 
     def _seek_to_time(self, times: Mapping[TopicPartition, int]) -> None:
-        self._handout.drop(set(times))
+        self.handout.drop(set(times))
         for partition, time in times.items():
             self._place(partition).look_up(time)
         self._fetcher.wake()

@@ -27,7 +27,7 @@ from ..network.connection import Connection, ConnectionLost
 from ..results import CommittedOffset, OffsetAndTimestamp
 from .commits import fetch_committed
 from .offsets import find_offsets
-from .positions import FetchedBatches, PartitionPosition, end_of, last_epoch, visible
+from .positions import FetchedBatches, PartitionPosition, surveyed
 
 log = get_logger(__name__)
 
@@ -239,8 +239,14 @@ class Fetcher:
         self.on_gone_back({place.partition})
 
     def _keep(self, place: PartitionPosition, records: Buffer, data: PartitionData) -> None:
-        end = end_of(records, place.fetch_at)
-        if end == place.fetch_at:
+        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+        try:
+            found = surveyed(records, place.fetch_at, aborted if self._config.isolation else ())
+        except Malformed as damage:
+            self._raise(error_for(ErrorCode.CORRUPT_MESSAGE, f"{place.partition}: {damage}"))
+            self._put_off(place)
+            return
+        if found.end == place.fetch_at:
             self._raise(
                 error_for(
                     ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -248,15 +254,8 @@ class Fetcher:
                 )
             )
             return
-        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
-        try:
-            seen = visible(records, aborted if self._config.isolation else [])
-        except Malformed as damage:
-            self._raise(error_for(ErrorCode.CORRUPT_MESSAGE, f"{place.partition}: {damage}"))
-            self._put_off(place)
-            return
-        place.fetched(FetchedBatches(seen, place.fetch_at, end))
-        place.last_epoch = last_epoch(records)
+        place.fetched(FetchedBatches(records, place.fetch_at, found.end, found.batches))
+        place.last_epoch = found.last_epoch
         self.arrived.set()
 
     def _reset(self, place: PartitionPosition) -> None:
@@ -270,6 +269,7 @@ class Fetcher:
             )
             place.not_before = self._cluster.now() + self._cluster.pause(place.failures - 1)
         else:
+            self.on_gone_back({place.partition})
             place.lose(RESETS[policy])
 
     def _raise(self, trouble: ApiError) -> None:

@@ -72,6 +72,7 @@ class Membership:
         cluster: Cluster,
         config: ConsumerConfig,
         topics: Callable[[], list[str]],
+        progress: Callable[[], object],
         on_revoked: Change,
         on_lost: Change,
         on_assigned: Change,
@@ -82,6 +83,8 @@ class Membership:
         self._config = config
         self._group = config.group
         self._topics = topics
+        self._progress = progress
+        self._seen = progress()  # at the last look
         self._on_revoked, self._on_lost, self._on_assigned = on_revoked, on_lost, on_assigned
         self._on_failure = on_failure
         self._tasks = Tasks("group", self._failed)
@@ -128,7 +131,7 @@ class Membership:
 
     def polled(self) -> None:
         """The caller is alive and takes records."""
-        self._last_poll = self._cluster.now()
+        self._last_poll, self._seen = self._cluster.now(), self._progress()
         self._polled.set()
 
     def topics_changed(self) -> None:
@@ -287,6 +290,8 @@ class Membership:
                 return
             except TimeoutError:
                 pass
+            if (progress := self._progress()) != self._seen:  # it takes records, which is not told each time
+                self._seen, self._last_poll = progress, self._cluster.now()
             if self._cluster.now() - self._last_poll > allowed:
                 await self._step_aside()
                 return

@@ -3,42 +3,63 @@
 Three offsets per partition: `fetch_at` is what the next fetch asks for, `cursor` what is decoded next,
 `position` what the caller gets next (and what a commit writes). A seek moves all three and increases `age`:
 the answer to a fetch of an earlier age is dropped.
+Records are handed out in runs, which only count how far the caller is; `position` and `processed` are
+computed from that when somebody asks.
 Left to others: where to begin, by the group's commit or auto.offset.reset (fetcher.py), groups (group.py),
-what callers see (consumer.py).
+records out of bytes (unpacking.py), what callers see (consumer.py).
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.types import TopicPartition
 from ...protocol.batches import BatchHeader, headers
+from ...protocol.errors import ApiError
 from ...protocol.markers import read_marker
-from ...protocol.primitives import Buffer
-from ...protocol.records import Record, iterate
+from ...protocol.primitives import Buffer, Malformed
+from ..results import ConsumerRecord
+from .unpacking import OpenBatch, Unpacker
 
 if TYPE_CHECKING:
     from ...protocol.columns import Columns
 
-Row = tuple[Record, BatchHeader]
+Located = tuple[int, BatchHeader]  # a batch: where it begins in its buffer
 
 CHUNKS_MAX = 2  # of a partition, held at once: one being read, one waiting
 
 
 @dataclass(slots=True, eq=False)
 class FetchedBatches:
-    """One fetch's batches of one partition: complete ones, the first of which may begin before `start`."""
+    """One fetch's batches of one partition that readers may see; the first may begin before `start`."""
 
     records: Buffer
     start: int
     next_offset: int
-    rows: Iterator[Row] | None = None
+    batches: list[Located]
+    nbytes: int = field(init=False)  # held as long as one of the batches is
+    done: int = 0  # batches that were read to their end
+    open: OpenBatch | None = None  # the next one, if some of its records were taken
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return len(self.records)
+    def __post_init__(self) -> None:
+        self.nbytes = len(self.records)
+
+
+class Run:
+    """Records of one partition on their way to the caller, who has had those before `at`.
+
+    Who hands out one record increases `at`, and that is all it does: also from another thread. A run that is
+    over, because its partition is read from elsewhere now, has its `end` before `at`.
+    """
+
+    __slots__ = ("at", "end", "place", "records")
+
+    def __init__(self, place: "PartitionPosition | None", records: list[ConsumerRecord]) -> None:
+        self.place = place
+        self.records = records
+        self.at = 0
+        self.end = len(records)
 
 
 @dataclass(slots=True, eq=False)
@@ -46,11 +67,9 @@ class PartitionPosition:
     """A consumer's position in one partition."""
 
     partition: TopicPartition
-    position: int | None = None
     cursor: int = 0
     fetch_at: int = 0
     last_epoch: int = -1  # leader epoch of the last batch fetched: by it the leader notices a divergence
-    processed: int | None = None  # how far the caller was when it came back for more
     lost_at: int | None = None  # the position that the log did not have, while another is being looked up
     reset_to: int | None = None  # a time to look up; None: the committed offset, then the policy
     age: int = 0
@@ -61,6 +80,68 @@ class PartitionPosition:
     high_watermark: int = -1
     readable_end: int = -1  # as of the last fetch: the high watermark, or the last stable offset
     chunks: deque[FetchedBatches] = field(default_factory=deque)
+    _position: int | None = field(default=None, init=False)
+    _processed: int | None = field(default=None, init=False)
+    _run: Run | None = field(default=None, init=False)  # what is being handed out of it
+    _counted: int = field(default=0, init=False)  # records of the run that the two offsets know of
+
+    @property
+    def position(self) -> int | None:
+        """The offset that the caller gets next."""
+        self._count()
+        return self._position
+
+    @position.setter
+    def position(self, offset: int | None) -> None:
+        self._count()
+        self._end_run()
+        self._position = offset
+
+    @property
+    def processed(self) -> int | None:
+        """How far the caller was when it came back for more."""
+        self._count()
+        return self._processed
+
+    @processed.setter
+    def processed(self, offset: int | None) -> None:
+        self._count()
+        self._processed = offset
+
+    def begin(self, run: Run) -> None:
+        """This run is handed out from now on; one that it follows is at its end."""
+        self._count()
+        self._run, self._counted = run, 0
+
+    def leave(self, run: Run) -> None:
+        """Hand out nothing more of this run, whether it has begun or not."""
+        self._count()
+        run.end = 0
+
+    def hand_out(self, most: int) -> list[ConsumerRecord]:
+        """Up to `most` records of the run at once."""
+        self._count()
+        run = self._run
+        assert run is not None, "a run has begun"
+        at, end = run.at, min(run.at + most, run.end)
+        handed = run.records if end - at == len(run.records) else run.records[at:end]
+        run.at = self._counted = end
+        self._position = handed[-1].offset + 1
+        return handed
+
+    def _count(self) -> None:
+        """Look how far the caller is in the run: with each record it is done with the one before."""
+        run = self._run
+        if run is None or (at := run.at) == (counted := self._counted):
+            return
+        self._processed = run.records[at - 2].offset + 1 if at - 1 > counted else self._position
+        self._position = run.records[at - 1].offset + 1
+        self._counted = at
+
+    def _end_run(self) -> None:
+        if self._run is not None:
+            self._run.end = 0
+            self._run = None
 
     @property
     def nbytes(self) -> int:
@@ -116,90 +197,112 @@ class PartitionPosition:
         self.fetch_at = max(self.fetch_at, chunk.next_offset)
         self.chunks.append(chunk)
 
-    def next_record(self, verify: bool) -> Row | None:
-        """The next record and its batch's header, or None when nothing is held."""
-        while self.chunks:
+    def take(self, most: int, unpacker: Unpacker, out: list[ConsumerRecord]) -> None:
+        """Append up to `most` records of those held to `out`. What cannot be read is raised when the next
+        record would be it, again and again; what came before it is in `out`."""
+        most += len(out)
+        while self.chunks and len(out) < most:
             chunk = self.chunks[0]
-            if chunk.rows is None:
-                chunk.rows = _rows(chunk.records, verify)
+            if chunk.done == len(chunk.batches):
+                self._finish()
+                continue
+            pos, header = chunk.batches[chunk.done]
+            batch = chunk.open
+            if batch is None:
+                if header.last_offset < self.cursor:
+                    chunk.done += 1
+                    continue
+                batch = unpacker.opened(self.partition, chunk.records, pos, header, self.cursor)
+                chunk.open = batch
             try:
-                for row in chunk.rows:
-                    if row[0].offset >= self.cursor:
-                        self.cursor = row[0].offset + 1
-                        return row
-            except BaseException:
-                chunk.rows = None  # the iterator that raised is at its end, as if all were read
-                raise
-            self._finish()
-        return None
-
-    def unread(self, record: Record) -> None:
-        """The record could not be handed out: return it again next time."""
-        self.cursor = record.offset
-        for chunk in self.chunks:
-            chunk.rows = None
+                if batch.take(most - len(out), out):
+                    chunk.done += 1
+                    chunk.open = None
+            finally:
+                self.cursor = max(self.cursor, batch.least)
 
     def next_columns(self, verify: bool) -> "Columns | None":
         """All records of one fetch, as columns."""
-        from ...protocol.columns import decode
+        from ...protocol.columns import NEVER, runs
 
         while self.chunks:
-            columns = decode(self.chunks[0].records, lo=self.cursor, verify=verify)
+            chunk = self.chunks[0]
+            found = runs(
+                chunk.records,
+                lo=self.cursor,
+                verify=verify,
+                rows_max=NEVER,
+                bytes_max=NEVER,
+                batches=chunk.batches[chunk.done :],
+            )
+            columns = next(found, None)
             self._finish()
-            if len(columns):
+            if columns is not None and len(columns):
                 return columns
         return None
+
+    def columns_before_damage(self, verify: bool) -> "Columns | None":
+        """After `next_columns` failed: the records of the batches before the first damaged one, or as many of
+        them as are decoded at once. None if there are none: then the position is at the damage."""
+        from ...protocol.columns import runs
+
+        chunk = self.chunks[0]
+        sound: list[Located] = []
+        for located in chunk.batches[chunk.done :]:
+            try:
+                for _ in runs(chunk.records, lo=self.cursor, verify=verify, batches=[located]):
+                    pass
+            except (ApiError, ValueError, ArithmeticError, LookupError):
+                break  # it is raised when the position gets there
+            sound.append(located)
+        columns = next(runs(chunk.records, lo=self.cursor, verify=verify, batches=sound), None)
+        if columns is None or not len(columns):
+            return None
+        self.cursor = columns.next_offset
+        return columns
 
     def _finish(self) -> None:
         chunk = self.chunks.popleft()
         self.cursor = max(self.cursor, chunk.next_offset)
 
 
-def _rows(records: Buffer, verify: bool) -> Iterator[Row]:
-    view = memoryview(records)
-    for at, header in headers(records):
-        for record in iterate(view[at : at + header.size], verify=verify):
-            yield record, header
+class Survey(NamedTuple):
+    """What a fetch has brought: the batches that readers may see, the offset after the last complete one (or
+    where it began, if there is none), and that one's leader epoch, -1 if there is none."""
+
+    batches: list[Located]
+    end: int
+    last_epoch: int
 
 
-def last_epoch(records: Buffer) -> int:
-    """The leader epoch of the last complete batch, -1 if there is none."""
-    epoch = -1
-    for _, header in headers(records):
-        epoch = header.leader_epoch
-    return epoch
+def surveyed(records: Buffer, start: int, aborted: Iterable[tuple[int, int]] = ()) -> Survey:
+    """Look once at the headers of what was fetched from `start` on.
 
-
-def end_of(records: Buffer, start: int) -> int:
-    """The offset after the last complete batch, `start` if there is none."""
-    end = start
-    for _, header in headers(records):
-        end = header.next_offset
-    return max(end, start)
-
-
-def visible(records: Buffer, aborted: list[tuple[int, int]]) -> Buffer:
-    """The batches that a reader may see: without control batches and those of aborted transactions.
-
-    `aborted` has (producer id, first offset) of each; an abort marker ends it. Raises Malformed if a marker
-    cannot be read.
+    Readers see no control batches, and none of aborted transactions: `aborted` has (producer id, first
+    offset) of each; an abort marker ends it. Raises Malformed if a marker cannot be read, or if what should
+    be the first batch is none. What lies behind a later one that is none is left for the next fetch.
     """
     waiting = deque(sorted(aborted, key=lambda one: one[1]))
     open_aborts: set[int] = set()
-    view = memoryview(records)
-    kept: list[memoryview] = []
-    left_out = False
-    for at, header in headers(records):
+    kept: list[Located] = []
+    end, epoch = start, -1
+    found = headers(records)
+    while True:
+        try:
+            at, header = next(found)
+        except StopIteration:
+            break
+        except Malformed:
+            if end == start:
+                raise
+            break
         while waiting and waiting[0][1] <= header.last_offset:
             open_aborts.add(waiting.popleft()[0])
-        batch = view[at : at + header.size]
         if header.is_control:
-            marker = read_marker(view, at, header)
+            marker = read_marker(records, at, header)
             if marker is not None and not marker.committed:
                 open_aborts.discard(header.producer_id)
-            left_out = True
-        elif header.is_transactional and header.producer_id in open_aborts:
-            left_out = True
-        else:
-            kept.append(batch)
-    return b"".join(kept) if left_out else records
+        elif not (open_aborts and header.is_transactional and header.producer_id in open_aborts):
+            kept.append((at, header))
+        end, epoch = max(end, header.next_offset), header.leader_epoch
+    return Survey(kept, end, epoch)

@@ -41,7 +41,8 @@ class RebalanceListener:
 
 
 class Subscription:
-    """The source of a fetcher's places. `dropped` is called with partitions that are no longer read."""
+    """The source of a fetcher's places. `dropped` is called with partitions that are no longer read;
+    `progress` is another value than before if the caller has taken records since."""
 
     def __init__(
         self,
@@ -49,11 +50,13 @@ class Subscription:
         config: ConsumerConfig,
         fetcher: Fetcher,
         dropped: Callable[[set[TopicPartition]], None],
+        progress: Callable[[], object],
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._fetcher = fetcher
         self._dropped = dropped
+        self._progress = progress
         self._topics: list[str] = []
         self._pattern: re.Pattern[str] | None = None
         self._listener = RebalanceListener()
@@ -111,6 +114,7 @@ class Subscription:
                 self._cluster,
                 self._config,
                 lambda: self.topics,
+                self._progress,
                 self._revoked,
                 self._lost,
                 self._given,

@@ -6,7 +6,8 @@ import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.client.consumer.buffer import Handout
-from strandline.client.consumer.positions import FetchedBatches, PartitionPosition, end_of
+from strandline.client.consumer.positions import FetchedBatches, PartitionPosition, surveyed
+from strandline.client.consumer.unpacking import Unpacker
 from strandline.protocol.errors import ApiError, CorruptMessage
 from strandline.protocol.primitives import Malformed
 from strandline.protocol.records import BatchBuilder
@@ -33,20 +34,24 @@ def place_with(partition: TopicPartition, *chunks: bytes) -> PartitionPosition:
     place = PartitionPosition(partition)
     place.seek(0)
     for chunk in chunks:
-        place.fetched(FetchedBatches(chunk, place.fetch_at, end_of(chunk, place.fetch_at)))
+        hold(place, chunk)
     return place
+
+
+def hold(place: PartitionPosition, chunk: bytes) -> None:
+    found = surveyed(chunk, place.fetch_at)
+    place.fetched(FetchedBatches(chunk, place.fetch_at, found.end, found.batches))
 
 
 def handout_of(*places: PartitionPosition) -> Handout:
     by_name = {place.partition: place for place in places}
-    return Handout(lambda: by_name, lambda key: key, lambda value: int(value), True)
+    return Handout(lambda: by_name, Unpacker(lambda key: key, lambda value: int(value), True))
 
 
 def poll(handout: Handout) -> list[tuple[int, int]]:
     handout.came_back()
     handout.fill(500)
-    handed = [handout.next() for _ in range(len(handout.ready))]
-    return [(one.partition, one.offset) for one in handed]
+    return [(one.partition, one.offset) for one in handout.take(500)]
 
 
 def poll_batch(handout: Handout) -> list[tuple[int, int]]:
@@ -73,7 +78,7 @@ def test_damage_is_raised_until_the_caller_seeks_past_it(ask: Any, in_chunks: bo
             ask(handout)
         assert (place.position, place.processed) == (3, 3)
     place.seek(6)
-    place.fetched(FetchedBatches(bytes(batch_at(6)), 6, 9))
+    hold(place, bytes(batch_at(6)))
     assert ask(handout) == [(0, 6), (0, 7), (0, 8)]
 
 
@@ -101,7 +106,7 @@ def test_a_batch_that_is_damaged_behind_its_checksum_is_raised_too(ask: Any) -> 
     bad[57:61] = (1000).to_bytes(4, "big")
     place = place_with(T0, bytes(batch_at(0) + bad + batch_at(6)))
     by_name = {T0: place}
-    handout = Handout(lambda: by_name, lambda key: key, lambda value: int(value), False)
+    handout = Handout(lambda: by_name, Unpacker(lambda key: key, lambda value: int(value), False))
     assert ask(handout) == [(0, 0), (0, 1), (0, 2)]
     for _ in range(2):
         with pytest.raises((Malformed, ApiError)):

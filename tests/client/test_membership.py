@@ -332,6 +332,29 @@ def test_who_comes_back_while_it_is_stepping_aside_joins_again_at_once(run: Any)
     run(story())
 
 
+def test_who_takes_one_record_after_another_is_alive_though_it_asks_for_no_more(run: Any) -> None:
+    """An iterator's records lie ready; that it takes them is seen when the next heartbeat is due."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            heard = double.brokers[1].requests
+
+            def said(api: Api) -> int:
+                return sum(one == api for one, _ in heard)
+
+            async with Consumer(double.servers, topics=["t"], max_poll_interval_ms=60, **BY_HAND) as consumer:
+                for n in range(20):
+                    assert (await anext(consumer)).offset == n
+                    beats = said(Api.HEARTBEAT)
+                    await until(lambda before=beats: said(Api.HEARTBEAT) > before)
+                assert not said(Api.LEAVE_GROUP), "20 heartbeats take longer than the interval"
+                await until(lambda: said(Api.LEAVE_GROUP))
+
+    run(story())
+
+
 def test_a_listener_that_commits_what_is_lost_already_costs_nothing_more(run: Any) -> None:
     """By default it is told of lost partitions as of revoked ones; its commit can only be refused."""
 

@@ -7,13 +7,15 @@ import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.client.config import ConfigError, ConsumerConfig, ProducerConfig, configure
-from strandline.client.consumer.positions import FetchedBatches, PartitionPosition, end_of, visible
+from strandline.client.consumer.positions import FetchedBatches, PartitionPosition, surveyed
+from strandline.client.consumer.unpacking import Unpacker
 from strandline.client.network.connections import backoff
 from strandline.client.network.metadata import ClusterView
 from strandline.client.producer.accumulator import Accumulator, Limits
 from strandline.client.producer.partition_queues import Identity, PartitionQueue
 from strandline.client.producer.partitioner import Sticky, murmur2, partition_for_key
-from strandline.client.serializers import DESERIALIZERS, SERIALIZERS
+from strandline.client.results import ConsumerRecord
+from strandline.client.serializers import DESERIALIZERS, SERIALIZERS, bytes_in
 from strandline.protocol.batches import read_header
 from strandline.protocol.compression import Codec
 from strandline.protocol.errors import error_for
@@ -231,16 +233,17 @@ def test_a_place_skips_what_lies_before_it_and_what_a_seek_made_void() -> None:
     place = PartitionPosition(T0)
     place.seek(3)
     data = bytes(batch_at(0, [b"%d" % n for n in range(5)]))
-    place.fetched(FetchedBatches(data, 3, end_of(data, 3)))
+    found = surveyed(data, 3)
+    place.fetched(FetchedBatches(data, 3, found.end, found.batches))
     assert place.fetch_at == 5
-    row = place.next_record(True)
-    assert row is not None and row[0].offset == 3
-    place.unread(row[0])
-    again = place.next_record(True)
-    assert again == row
+    whole = Unpacker(bytes_in, bytes_in, True)
+    rows: list[ConsumerRecord] = []
+    place.take(1, whole, rows)
+    assert [row.offset for row in rows] == [3] and place.cursor == 4
     age = place.age
     place.seek(1)
-    assert place.next_record(True) is None and place.age == age + 1
+    place.take(1, whole, rows)
+    assert len(rows) == 1 and place.age == age + 1
 
 
 def marker_at(base: int, producer_id: int, committed: bool) -> bytearray:
@@ -260,8 +263,10 @@ def test_aborted_records_and_control_batches_are_not_seen() -> None:
             marker_at(5, 2, committed=True),
         )
     )
-    assert [record.value for record in iterate(visible(data, [(1, 0)]))] == [b"b", b"c"]
-    assert [record.value for record in iterate(visible(data, []))] == [b"a", b"b", b"c"]
+    for aborted, seen in (([(1, 0)], [1, 3]), ([], [0, 1, 3])):
+        found = surveyed(data, 0, aborted)
+        assert [header.base_offset for _, header in found.batches] == seen
+        assert (found.end, found.last_epoch) == (6, -1)
 
 
 def told(leader: int, epoch: int) -> MetadataResponse:

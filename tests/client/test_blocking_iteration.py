@@ -1,0 +1,103 @@
+"""`for record in consumer`, without asyncio: the next record is taken by the caller's own thread.
+
+What the client's thread says of positions, commits and the end must be as if each record had been asked for.
+"""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from strandline.client import ConsumerInterceptor, TopicPartition
+from strandline.client.results import ConsumerRecord
+from strandline.client.sync import Admin, Consumer, Producer
+
+T0 = TopicPartition("t", 0)
+COUNT = 30
+READER: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 20, "deserializer": "str"}
+
+
+@pytest.fixture
+def filled(servers: list[str]) -> list[str]:
+    """A topic with the values 0, 1, 2 ..."""
+    with Admin(servers) as admin, Producer(servers, serializer="str") as producer:
+        admin.create_topic("t", 1)
+        producer.send_many("t", [str(n) for n in range(COUNT)], partition=0)
+    return servers
+
+
+@pytest.fixture
+def consumer(filled: list[str]) -> Iterator[Consumer]:
+    with Consumer(filled, topics=["t"], group="g", enable_auto_commit=False, **READER) as reader:
+        yield reader
+
+
+def test_every_record_moves_the_position_by_itself(consumer: Consumer) -> None:
+    for n in range(COUNT):
+        assert int(next(consumer).value) == n
+        if n % 7 == 0:
+            assert consumer.position(T0) == n + 1
+            assert consumer.lag(T0) == COUNT - n - 1
+    assert consumer.poll(50) == []
+
+
+def test_a_commit_and_a_seek_amid_records_that_lie_ready(consumer: Consumer) -> None:
+    for record in consumer:
+        if record.offset == 4:
+            consumer.commit()
+            (found,) = consumer.committed(T0).values()
+            assert found is not None and found.offset == 5
+            break
+    consumer.seek(T0, 20)
+    assert next(consumer).offset == 20
+    consumer.seek(T0, 2)
+    assert next(consumer).offset == 2
+    assert [one.offset for one in consumer.poll(1000, max_records=3)] == [3, 4, 5]
+    assert next(consumer).offset == 6
+
+
+def test_what_is_paused_is_not_taken_though_it_lies_ready(consumer: Consumer) -> None:
+    assert next(consumer).offset == 0
+    consumer.pause(T0)
+    assert consumer.poll(50) == []
+    consumer.resume(T0)
+    assert next(consumer).offset == 1
+
+
+def test_closing_commits_the_record_before_the_one_in_hand_or_that_too(filled: list[str]) -> None:
+    """Whether the caller was done with the last one: after an error it was not."""
+
+    def read(last: int, error: bool) -> None:
+        with Consumer(filled, topics=["t"], group="h", **READER) as reader:
+            for record in reader:
+                if record.offset == last:
+                    if error:
+                        raise LookupError
+                    return
+
+    with pytest.raises(LookupError):
+        read(4, error=True)
+    with Consumer(filled, group="h", **READER) as reader:
+        assert reader.committed(T0)[T0].offset == 4  # type: ignore[union-attr]
+    read(9, error=False)
+    with Consumer(filled, group="h", **READER) as reader:
+        assert reader.committed(T0)[T0].offset == 10  # type: ignore[union-attr]
+
+
+def test_nothing_is_taken_from_a_closed_consumer(filled: list[str]) -> None:
+    before = threading.active_count()
+    with Consumer(filled, topics=["t"], **READER) as reader:
+        assert next(reader).offset == 0
+    with pytest.raises(RuntimeError, match="closed"):
+        next(reader)
+    assert threading.active_count() == before
+
+
+def test_interceptors_see_each_record_before_the_caller(filled: list[str]) -> None:
+    class Marking(ConsumerInterceptor):
+        def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+            return [one._replace(value=f"<{one.value}>") for one in records]
+
+    with Consumer(filled, topics=["t"], interceptors=(Marking(),), **READER) as reader:
+        assert [next(reader).value for _ in range(COUNT)] == [f"<{n}>" for n in range(COUNT)]
