@@ -45,16 +45,13 @@ async def list_groups(cluster: Cluster, states: Iterable[str], deadline: float) 
     request = ListGroupsRequest(states_filter=list(states))
 
     async def ask(node: int) -> list[GroupListing]:
-        async def attempt() -> list[GroupListing]:
-            told: ListGroupsResponse = await cluster.request(node, request, deadline)
-            if told.error_code:
-                raise error_for(told.error_code)
-            return [GroupListing(one.group_id, one.protocol_type, one.group_state) for one in told.groups]
+        told: ListGroupsResponse = await cluster.request(node, request, deadline)
+        if told.error_code:
+            raise error_for(told.error_code)
+        return [GroupListing(one.group_id, one.protocol_type, one.group_state) for one in told.groups]
 
-        return await cluster.persist(attempt, deadline)
-
-    answers = await asyncio.gather(*(ask(node) for node in sorted(cluster.view.brokers)))
-    return sorted({one for answer in answers for one in answer})
+    answers = await cluster.everywhere(ask, deadline)
+    return sorted({one for answer in answers.values() for one in answer})
 
 
 async def describe_groups(cluster: Cluster, groups: Iterable[str], deadline: float) -> list[GroupDescription]:

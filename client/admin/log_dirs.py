@@ -42,10 +42,13 @@ async def describe_log_dirs(
 ) -> dict[int, list[LogDirDescription]]:
     """Ask each of these brokers, or all that are known, until all have answered."""
 
+    if brokers is None:
+        return await cluster.everywhere(lambda node: _ask(cluster, node, deadline), deadline)
+
     async def ask(node: int) -> list[LogDirDescription]:
         return await cluster.persist(lambda: _ask(cluster, node, deadline), deadline)
 
-    nodes = sorted(cluster.view.brokers if brokers is None else brokers)
+    nodes = sorted(brokers)
     return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
 
 

@@ -89,23 +89,18 @@ async def list_transactions(
     )
 
     async def ask(node: int) -> list[TransactionListing]:
-        async def attempt() -> list[TransactionListing]:
-            told: ListTransactionsResponse = await cluster.request(node, request, deadline)
-            if told.error_code:
-                raise error_for(told.error_code)
-            if told.unknown_state_filters:
-                raise InvalidRequest(
-                    f"no such state of transactions: {', '.join(told.unknown_state_filters)}"
-                )
-            return [
-                TransactionListing(one.transactional_id, node, one.producer_id, one.transaction_state)
-                for one in told.transaction_states
-            ]
+        told: ListTransactionsResponse = await cluster.request(node, request, deadline)
+        if told.error_code:
+            raise error_for(told.error_code)
+        if told.unknown_state_filters:
+            raise InvalidRequest(f"no such state of transactions: {', '.join(told.unknown_state_filters)}")
+        return [
+            TransactionListing(one.transactional_id, node, one.producer_id, one.transaction_state)
+            for one in told.transaction_states
+        ]
 
-        return await cluster.persist(attempt, deadline)
-
-    answers = await asyncio.gather(*(ask(node) for node in sorted(cluster.view.brokers)))
-    return sorted(one for answer in answers for one in answer)
+    answers = await cluster.everywhere(ask, deadline)
+    return sorted(one for answer in answers.values() for one in answer)
 
 
 async def describe_transactions(

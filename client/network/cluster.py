@@ -301,6 +301,23 @@ class Cluster:
             self.refresh_soon()
             await asyncio.sleep(pause)
 
+    async def everywhere(self, ask: Callable[[int], Awaitable[T]], deadline: float) -> dict[int, T]:
+        """What every broker says. While one is silent, all that metadata names by then are asked again: it
+        may have left, and another one may say by now what it had to say.
+        """
+
+        async def attempt() -> dict[int, T]:
+            nodes = sorted(self.view.brokers)
+            told = await asyncio.gather(*map(ask, nodes), return_exceptions=True)
+            answers: dict[int, T] = {}
+            for node, answer in zip(nodes, told, strict=True):
+                if isinstance(answer, BaseException):
+                    raise answer
+                answers[node] = answer
+            return answers
+
+        return await self.persist(attempt, deadline)
+
     def patience_ms(self, deadline: float) -> int:
         """How long a broker may work on a request, so that its answer arrives before we stop waiting."""
         return max(int((self._request_deadline(deadline) - self.now()) * 1000 * PATIENCE_SHARE), 0)

@@ -28,8 +28,11 @@ from strandline.client.sync import Consumer, Producer
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, RequestTimedOut
 from strandline.protocol.messages import topics
+from strandline.protocol.messages.group_admin import ListGroupsResponse
+from strandline.protocol.messages.log_dirs import DescribeLogDirsResponse
 from strandline.protocol.messages.metadata import MetadataRequest
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from strandline.protocol.messages.transactions import ListTransactionsResponse
 from tests.client.broker_harness import SWALLOW, Double
 
 
@@ -80,6 +83,39 @@ def test_admin_creates_describes_and_deletes(run: Any) -> None:
                 await admin.describe_topics(["u"])
 
     run(story())
+
+
+@pytest.mark.parametrize("what", ["list_groups", "list_transactions", "describe_log_dirs"])
+def test_who_leaves_while_every_broker_is_asked_is_waited_for_no_longer(run: Any, what: str) -> None:
+    """A listing right after a kill waited for the dead broker until its time was up: for a minute."""
+    asked = asyncio.Event()
+
+    async def story() -> None:
+        async with Double(2) as double:
+
+            def hook(broker: Any, api: int, request: Any) -> Any:
+                if api not in LISTINGS:
+                    return None
+                if broker.node == 2:
+                    asked.set()
+                    return LISTINGS[Api(api)](error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                return LISTINGS[Api(api)]()
+
+            double.hook = hook
+            async with Admin(double.servers[0]) as admin:
+                listing = asyncio.ensure_future(getattr(admin, what)())
+                await asyncio.wait_for(asked.wait(), 10)
+                double.hidden.add(2)
+                await asyncio.wait_for(listing, 10)
+
+    run(story())
+
+
+LISTINGS: dict[Api, Any] = {
+    Api.LIST_GROUPS: ListGroupsResponse,
+    Api.LIST_TRANSACTIONS: ListTransactionsResponse,
+    Api.DESCRIBE_LOG_DIRS: lambda error_code=0: DescribeLogDirsResponse(error_code=error_code, results=[]),
+}
 
 
 def _deleted(double: Double, broker: Any, request: topics.DeleteRecordsRequest) -> Any:
