@@ -4,6 +4,7 @@ from ..simulation.checks.history import (
     SEARCHES,
     Anomaly,
     End,
+    Evidence,
     History,
     Outcome,
     Place,
@@ -13,4 +14,16 @@ from ..simulation.checks.history import (
     judge,
 )
 
-__all__ = ["SEARCHES", "Anomaly", "End", "History", "Outcome", "Place", "Poll", "Report", "Send", "judge"]
+__all__ = [
+    "SEARCHES",
+    "Anomaly",
+    "End",
+    "Evidence",
+    "History",
+    "Outcome",
+    "Place",
+    "Poll",
+    "Report",
+    "Send",
+    "judge",
+]

@@ -8,6 +8,7 @@ Pure: it reads no clock. Left to others: sending and reading (the workloads), co
 (`strandline.cli.demo.verdict`).
 """
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -168,12 +169,22 @@ class History:
         return max(gaps, default=0.0)
 
 
+class Evidence(NamedTuple):
+    """A contradiction in a sentence, and the values that it is about."""
+
+    sentence: str
+    values: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
 @dataclass
 class Report:
     """The verdict: every anomaly with its evidence, a sentence each."""
 
-    anomalies: dict[Anomaly, list[str]]
-    allowed: dict[Anomaly, list[str]]  # seen, but allowed by what was promised
+    anomalies: dict[Anomaly, list[Evidence]]
+    allowed: dict[Anomaly, list[Evidence]]  # seen, but allowed by what was promised
     acknowledged: int
     read: int
 
@@ -186,14 +197,14 @@ class Report:
         lines = [f"{self.acknowledged} acknowledged, {self.read} read"]
         for anomaly, evidence in self.anomalies.items():
             lines.append(f"{anomaly}: {len(evidence)}")
-            lines += [f"  {sentence}" for sentence in evidence[:EVIDENCE_SHOWN_MAX]]
+            lines += [f"  {each}" for each in evidence[:EVIDENCE_SHOWN_MAX]]
         return "\n".join(lines)
 
 
 def judge(history: History, *, idempotent: bool = True) -> Report:
     """Compare what was read with what was acknowledged. Without idempotence duplicates are allowed."""
     sight = _Sight(history)
-    found: dict[Anomaly, list[str]] = {}
+    found: dict[Anomaly, list[Evidence]] = {}
     for anomaly, search in SEARCHES.items():
         if evidence := list(search(history, sight)):
             found[anomaly] = evidence
@@ -222,33 +233,36 @@ def _read_places(history: History) -> Iterator[Place]:
 
 
 def _with_offset(history: History) -> list[Send]:
-    return [send for send in history.acknowledgements if send.offset >= 0]
+    """Those that stand at a known offset, perhaps in a transaction that was not committed."""
+    return sorted((s for s in history.sends.values() if s.offset >= 0), key=lambda send: send.settled_s)
 
 
-def _lost_writes(history: History, sight: _Sight) -> Iterator[str]:
+def _lost_writes(history: History, sight: _Sight) -> Iterator[Evidence]:
     for send in history.acknowledgements:
         last = sight.last_read.get(send.partition, -1)
         if send.value not in sight.values and send.offset <= last:
-            yield (
+            yield Evidence(
                 f"{send.value}, acknowledged at {send.partition}@{send.offset}, was not read, though "
-                f"{last} was"
+                f"{last} was",
+                (send.value,),
             )
 
 
-def _unseen(history: History, sight: _Sight) -> Iterator[str]:
+def _unseen(history: History, sight: _Sight) -> Iterator[Evidence]:
     """Only in a partition that was read completely can a record be missing."""
     for send in history.acknowledgements:
         if send.value in sight.values or send.partition not in history.final:
             continue
         last = sight.last_read.get(send.partition, -1)
         if send.offset > last:
-            yield (
+            yield Evidence(
                 f"{send.value}, acknowledged at {send.partition}@{send.offset}, is missing: the last "
-                f"record is {last}"
+                f"record is {last}",
+                (send.value,),
             )
 
 
-def _duplicates(history: History, sight: _Sight) -> Iterator[str]:
+def _duplicates(history: History, sight: _Sight) -> Iterator[Evidence]:
     where: dict[int, set[tuple[TopicPartition, int]]] = defaultdict(set)
     for place in sight.places:
         where[place.value].add((place.partition, place.offset))
@@ -256,10 +270,11 @@ def _duplicates(history: History, sight: _Sight) -> Iterator[str]:
         where[send.value].add((send.partition, send.offset))
     for value, stands in sorted(where.items()):
         if len(stands) > 1:
-            yield f"{value} at " + ", ".join(f"{partition}@{offset}" for partition, offset in sorted(stands))
+            places = ", ".join(f"{partition}@{offset}" for partition, offset in sorted(stands))
+            yield Evidence(f"{value} at {places}", (value,))
 
 
-def _inconsistent_offsets(history: History, sight: _Sight) -> Iterator[str]:
+def _inconsistent_offsets(history: History, sight: _Sight) -> Iterator[Evidence]:
     said: dict[tuple[TopicPartition, int], set[int]] = defaultdict(set)
     for place in sight.places:
         said[place.partition, place.offset].add(place.value)
@@ -267,24 +282,28 @@ def _inconsistent_offsets(history: History, sight: _Sight) -> Iterator[str]:
         said[send.partition, send.offset].add(send.value)
     for (partition, offset), values in sorted(said.items()):
         if len(values) > 1:
-            yield f"{partition}@{offset} holds {', '.join(map(str, sorted(values)))}"
+            both = tuple(sorted(values))
+            yield Evidence(f"{partition}@{offset} holds {', '.join(map(str, both))}", both)
 
 
-def _offset_reuse(history: History, sight: _Sight) -> Iterator[str]:
+def _offset_reuse(history: History, sight: _Sight) -> Iterator[Evidence]:
     first: dict[tuple[TopicPartition, int], int] = {}
     for send in _with_offset(history):
         holder = first.setdefault((send.partition, send.offset), send.value)
         if holder != send.value:
-            yield f"{send.partition}@{send.offset} was acknowledged for {holder} and for {send.value}"
+            yield Evidence(
+                f"{send.partition}@{send.offset} was acknowledged for {holder} and for {send.value}",
+                (holder, send.value),
+            )
 
 
-def _aborted_reads(history: History, sight: _Sight) -> Iterator[str]:
+def _aborted_reads(history: History, sight: _Sight) -> Iterator[Evidence]:
     for send in history.sends.values():
         if send.outcome is Outcome.REFUSED and send.value in sight.values:
-            yield f"{send.value} was refused by {send.partition}, yet was read"
+            yield Evidence(f"{send.value} was refused by {send.partition}, yet was read", (send.value,))
 
 
-def _leaks(history: History, sight: _Sight) -> Iterator[str]:
+def _leaks(history: History, sight: _Sight) -> Iterator[Evidence]:
     for partition, records in history.final.items():
         if not records:
             continue
@@ -293,20 +312,21 @@ def _leaks(history: History, sight: _Sight) -> Iterator[str]:
         for offset, values in sorted(sight.read[partition].items()):
             for value in sorted(values):
                 if offset >= first and (offset, value) not in kept:
-                    yield f"{value} was read at {partition}@{offset} and has disappeared"
+                    yield Evidence(f"{value} was read at {partition}@{offset} and has disappeared", (value,))
 
 
-def _nonmonotonic_sends(history: History, sight: _Sight) -> Iterator[str]:
+def _nonmonotonic_sends(history: History, sight: _Sight) -> Iterator[Evidence]:
     before: dict[tuple[str, TopicPartition], Send] = {}
     forgotten = _forgotten(history)
     for send in history.sends.values():  # in the order of sending
-        if send.outcome is not Outcome.ACKNOWLEDGED or send.offset < 0:
+        if send.offset < 0:
             continue
         last = before.get((send.by, send.partition))
         if last is not None and last.offset >= send.offset and last.value not in forgotten:
-            yield (
+            yield Evidence(
                 f"{send.by} sent {last.value}, then {send.value} to {send.partition}, but their "
-                f"offsets are {last.offset} and {send.offset}"
+                f"offsets are {last.offset} and {send.offset}",
+                (last.value, send.value),
             )
         before[send.by, send.partition] = send
 
@@ -343,13 +363,16 @@ def _steps(history: History) -> Iterator[_Step]:
             last[reader] = (place, number)
 
 
-def _backwards(history: History, in_one_poll: bool) -> Iterator[str]:
+def _backwards(history: History, in_one_poll: bool) -> Iterator[Evidence]:
     for by, earlier, later, together in _steps(history):
         if together is in_one_poll and later.offset <= earlier.offset:
-            yield f"{by} got {later.partition}@{later.offset} after @{earlier.offset}"
+            yield Evidence(
+                f"{by} got {later.partition}@{later.offset} after @{earlier.offset}",
+                (earlier.value, later.value),
+            )
 
 
-def _skips(history: History, sight: _Sight, in_one_poll: bool) -> Iterator[str]:
+def _skips(history: History, sight: _Sight, in_one_poll: bool) -> Iterator[Evidence]:
     """A gap between offsets is a skip only if some client has read a record in it."""
     for by, earlier, later, together in _steps(history):
         if together is not in_one_poll or later.offset <= earlier.offset + 1:
@@ -357,37 +380,48 @@ def _skips(history: History, sight: _Sight, in_one_poll: bool) -> Iterator[str]:
         seen = sight.read[later.partition]
         missed = [offset for offset in range(earlier.offset + 1, later.offset) if offset in seen]
         if missed:
-            yield f"{by} got {later.partition}@{later.offset} after @{earlier.offset}, skipping @{missed[0]}"
+            yield Evidence(
+                f"{by} got {later.partition}@{later.offset} after @{earlier.offset}, skipping @{missed[0]}",
+                (earlier.value, min(seen[missed[0]]), later.value),
+            )
 
 
-def _realtime_order(history: History, sight: _Sight) -> Iterator[str]:
+def _realtime_order(history: History, sight: _Sight) -> Iterator[Evidence]:
     """A record sent after an acknowledgement must get a higher offset than the acknowledged one."""
     events: dict[TopicPartition, list[tuple[float, int, Send]]] = defaultdict(list)
     for send in _with_offset(history):
         events[send.partition] += [(send.sent_s, 0, send), (send.settled_s, 1, send)]
     for partition, of in events.items():
-        highest, known_at_start = -1, dict[int, int]()
+        highest: Send | None = None
+        known_at_start: dict[int, Send | None] = {}
         for _, settled, send in sorted(of, key=lambda event: event[:2]):
             if not settled:
                 known_at_start[send.value] = highest
                 continue
-            if send.offset <= known_at_start[send.value]:
-                yield (
-                    f"{send.value} was sent after {partition}@{known_at_start[send.value]} was "
-                    f"acknowledged, but got the lower offset {send.offset}"
+            known = known_at_start[send.value]
+            if known is not None and send.offset <= known.offset:
+                yield Evidence(
+                    f"{send.value} was sent after {partition}@{known.offset} was "
+                    f"acknowledged, but got the lower offset {send.offset}",
+                    (known.value, send.value),
                 )
-            highest = max(highest, send.offset)
+            highest = send if highest is None or send.offset > highest.offset else highest
 
 
-def _stale_ends(history: History, sight: _Sight) -> Iterator[str]:
+def _stale_ends(history: History, sight: _Sight) -> Iterator[Evidence]:
+    highest: dict[TopicPartition, tuple[list[float], list[Send]]] = defaultdict(lambda: ([], []))
+    for send in _with_offset(history):  # by the time of their acknowledgement
+        times, sends = highest[send.partition]
+        times.append(send.settled_s)
+        sends.append(send if not sends or send.offset > sends[-1].offset else sends[-1])
     for partition, end, asked_s in history.ends:
-        before = [
-            s.offset for s in _with_offset(history) if s.partition == partition and s.settled_s < asked_s
-        ]
-        if before and end <= max(before):
-            yield (
-                f"ListOffsets answered {end} as the end of {partition} after {max(before)} had been "
-                "acknowledged"
+        times, sends = highest[partition]
+        before = bisect_left(times, asked_s)
+        if before and end <= sends[before - 1].offset:
+            yield Evidence(
+                f"ListOffsets answered {end} as the end of {partition} after {sends[before - 1].offset} had "
+                "been acknowledged",
+                (sends[before - 1].value,),
             )
 
 

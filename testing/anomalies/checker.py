@@ -1,0 +1,257 @@
+"""The verdict on a history with transactions: pure, and linear in the number of records read.
+
+What is no matter of transactions is judged by `testing/history.py`, where a record counts as acknowledged if
+its transaction was committed. Here is what only transactions can show.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...base.types import TopicPartition
+from ..history import Anomaly, Evidence, judge
+from .operations import Action, Operation
+from .story import Fate, Story, Transaction
+from .transcript import told
+
+EVIDENCE_SHOWN_MAX = 3
+LINES_SHOWN_MAX = 40
+
+
+class TransactionalAnomaly(StrEnum):
+    """What must never be seen of transactions; docs/anomalies.md defines each."""
+
+    G0 = "G0"  # a record stands behind one of a later transaction of the same producer
+    G1A = "G1a"  # a record of an aborted transaction, or a refused one, was read
+    G1B = "G1b"  # a part of a transaction was seen: some of it for good, or some before its commit
+    PRECOMMITTED_READ = "precommitted-read"  # a transaction read what it wrote itself
+    COPIED_TWICE = "copied-twice"  # two committed copies of one record
+    NOT_COPIED = "not-copied"  # a record without a copy, when all is done
+    COPIED_OUT_OF_ORDER = "copied-out-of-order"
+
+
+NAMES: tuple[str, ...] = (
+    *TransactionalAnomaly,
+    *(each for each in Anomaly if each is not Anomaly.ABORTED_READ),
+)
+"""In the order of the table. `aborted-read` of `testing/history.py` is part of G1a."""
+
+
+@dataclass
+class Verdict:
+    """What was found, by name, and how much was looked at."""
+
+    found: dict[str, list[Evidence]]
+    committed: int
+    aborted: int
+    unknown: int
+    sent: int
+    acknowledged: int
+    read: int
+    polls: int
+    faults: Counter[str]
+    operations: Sequence[Operation]
+
+    @property
+    def good(self) -> bool:
+        """Whether there was no anomaly, and anything to look at."""
+        return not self.found and self.acknowledged > 0
+
+    def __str__(self) -> str:
+        lines = [
+            f"transactions: {self.committed} committed, {self.aborted} aborted, {self.unknown} unknown",
+            f"records: {self.sent} sent, {self.acknowledged} acknowledged for good, {self.read} read in the "
+            f"end; {self.polls} polls",
+            f"faults: {sum(self.faults.values())}",
+        ]
+        lines += [f"  {count:5}  {fault}" for fault, count in sorted(self.faults.items())]
+        lines += [f"{name:22} {len(self.found.get(name, ()))}" for name in NAMES]
+        for name, evidence in self.found.items():
+            lines += ["", f"{name}, the shortest of {len(evidence)}:"]
+            lines += self.explanation(min(evidence, key=lambda each: len(each.values)))
+        return "\n".join(lines)
+
+    def explanation(self, evidence: Evidence) -> list[str]:
+        """The sentence, and the operations that touch its values or the transactions they belong to."""
+        wanted = set(evidence.values)
+        begun_ns = self.operations[0].time_ns if self.operations else 0
+        mine = {
+            (each.process, each.transaction)
+            for each in self.operations
+            if each.is_transactional
+            and each.action is Action.SEND
+            and any(record.value in wanted for record in each.records)
+        }
+        lines = [evidence.sentence]
+        for each in self.operations:
+            records = tuple(record for record in each.records if record.value in wanted)
+            ends = each.action in (Action.COMMIT, Action.ABORT) and (each.process, each.transaction) in mine
+            if records or ends:
+                lines.append(told(each._replace(records=records), begun_ns))
+        return lines[:LINES_SHOWN_MAX]
+
+
+def judge_operations(operations: Iterable[Operation]) -> Verdict:
+    """Judge operations, which must be in the order of time."""
+    kept = list(operations)
+    story = Story(kept)
+    report = judge(story.history)
+    found: dict[str, list[Evidence]] = {}
+    refused = report.anomalies.pop(Anomaly.ABORTED_READ, [])
+    for name, search in SEARCHES.items():
+        if evidence := [*search(story), *(refused if name is TransactionalAnomaly.G1A else ())]:
+            found[name] = evidence
+    found |= {str(name): evidence for name, evidence in report.anomalies.items()}
+    return Verdict(
+        found,
+        story.count(Fate.COMMITTED),
+        story.count(Fate.ABORTED),
+        story.count(Fate.UNKNOWN),
+        len(story.history.sends),
+        report.acknowledged,
+        sum(map(len, story.history.final.values())),
+        story.polls,
+        Counter(each.error for each in story.faults),
+        kept,
+    )
+
+
+def _out_of_order(story: Story) -> Iterator[Evidence]:
+    """G0: partition by partition, transactions of one transactional id follow each other."""
+    stands = {value: send.offset for value, send in story.history.sends.items() if send.offset >= 0}
+    for poll in story.history.polls:
+        for record in poll.records:
+            stands.setdefault(record.value, record.offset)
+    last: dict[tuple[str, TopicPartition], tuple[int, int]] = {}  # highest offset so far, and its value
+    for transaction in story.transactions.values():  # in the order in which they began
+        highest = dict[TopicPartition, tuple[int, int]]()
+        for value in transaction.values:
+            if (offset := stands.get(value)) is None:
+                continue
+            partition = story.history.sends[value].partition
+            before = last.get((transaction.producer, partition))
+            if before is not None and offset <= before[0]:
+                yield Evidence(
+                    f"{transaction} wrote {value} to {partition}@{offset}, before {before[1]} of an earlier "
+                    f"transaction of {transaction.producer}, which stands at {before[0]}",
+                    (before[1], value),
+                )
+            highest[partition] = max(highest.get(partition, (-1, -1)), (offset, value))
+        for partition, found in highest.items():
+            key = transaction.producer, partition
+            last[key] = max(last.get(key, (-1, -1)), found)
+
+
+def _aborted(story: Story) -> Iterator[Evidence]:
+    for transaction in story.transactions.values():
+        if transaction.fate is not Fate.ABORTED:
+            continue
+        for value in transaction.values:
+            if (seen := story.first_read.get(value)) is not None:
+                yield Evidence(f"{seen[1]} read {value} of {transaction}", (value,))
+
+
+def _in_part(story: Story) -> Iterator[Evidence]:
+    history = story.history
+    there = {record.value for records in history.final.values() for record in records}
+    first = {tp: records[0].offset if records else 0 for tp, records in history.final.items()}
+    for transaction in story.transactions.values():
+        if transaction.fate is Fate.ABORTED:
+            continue
+        looked_for = [
+            value
+            for value in transaction.values
+            if (send := history.sends[value]).partition in first
+            and not 0 <= send.offset < first[send.partition]  # removed by retention, perhaps
+        ]
+        missing = [value for value in looked_for if value not in there]
+        if missing and len(missing) < len(looked_for):
+            seen = next(value for value in looked_for if value in there)
+            yield Evidence(
+                f"of {transaction} {seen} can be read and {missing[0]} cannot: {len(missing)} of "
+                f"{len(looked_for)} are missing",
+                (seen, missing[0]),
+            )
+        yield from _too_early(story, transaction)
+
+
+def _too_early(story: Story, transaction: Transaction) -> Iterator[Evidence]:
+    assert transaction.asked_ns is not None, "nobody would commit it"
+    for value in transaction.values:
+        at_ns, by = story.first_read.get(value, (transaction.asked_ns, ""))
+        if at_ns < transaction.asked_ns:
+            early_s = (transaction.asked_ns - at_ns) / 1e9
+            yield Evidence(
+                f"{by} read {value} of {transaction} {early_s:.3f} s before it was asked to commit", (value,)
+            )
+
+
+def _own_reads(story: Story) -> Iterator[Evidence]:
+    for transaction in story.transactions.values():
+        for value in transaction.values:
+            if value in transaction.read:
+                yield Evidence(f"{transaction} read {value}, which it wrote itself", (value,))
+
+
+def _copies(story: Story) -> dict[int, list[tuple[TopicPartition, int, int]]]:
+    """The committed copies of each value that has one: partition, offset, value of the copy."""
+    copies: dict[int, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
+    for partition, records in story.history.final.items():
+        for record in records:
+            if record.value in story.sources:
+                copies[story.sources[record.value]].append((partition, record.offset, record.value))
+    return copies
+
+
+def _twice(story: Story) -> Iterator[Evidence]:
+    for value, copies in _copies(story).items():
+        if len(copies) > 1:
+            found = ", ".join(f"{copy} at {tp}@{offset}" for tp, offset, copy in copies)
+            yield Evidence(
+                f"{value} was copied {len(copies)} times: {found}", (value, *(c[2] for c in copies))
+            )
+
+
+def _copied_topics(story: Story) -> set[str]:
+    sends = story.history.sends
+    return {sends[source].partition.topic for source in story.sources.values() if source in sends}
+
+
+def _never(story: Story) -> Iterator[Evidence]:
+    copied, topics = _copies(story), _copied_topics(story)
+    for partition, records in story.history.final.items():
+        if partition.topic in topics:
+            for record in records:
+                if record.value not in copied:
+                    yield Evidence(
+                        f"{record.value}, {partition}@{record.offset}, was never copied", (record.value,)
+                    )
+
+
+def _out_of_place(story: Story) -> Iterator[Evidence]:
+    """Copies of one partition that stand in one partition have the order of their originals."""
+    copied, topics = _copies(story), _copied_topics(story)
+    for source, records in story.history.final.items():
+        last: dict[TopicPartition, tuple[int, int]] = {}
+        for record in records if source.topic in topics else ():
+            for target, offset, copy in copied.get(record.value, ())[:1]:
+                before = last.get(target, (-1, -1))
+                if offset < before[0]:
+                    yield Evidence(
+                        f"{copy}, the copy of {source}@{record.offset}, stands at {target}@{offset}, before "
+                        f"{before[1]}, the copy of an earlier record, at {before[0]}",
+                        (before[1], copy),
+                    )
+                last[target] = max(before, (offset, copy))
+
+
+SEARCHES = {
+    TransactionalAnomaly.G0: _out_of_order,
+    TransactionalAnomaly.G1A: _aborted,
+    TransactionalAnomaly.G1B: _in_part,
+    TransactionalAnomaly.PRECOMMITTED_READ: _own_reads,
+    TransactionalAnomaly.COPIED_TWICE: _twice,
+    TransactionalAnomaly.NOT_COPIED: _never,
+    TransactionalAnomaly.COPIED_OUT_OF_ORDER: _out_of_place,
+}

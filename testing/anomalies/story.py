@@ -1,0 +1,166 @@
+"""A history made sense of: transactions with what became of them, and all sends and reads beside them.
+
+Left to others: what must not be (checker.py), and everything that is no matter of transactions
+(`History` and `judge` of `testing/history.py`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ...base.types import TopicPartition
+from ..history import History, Outcome
+from .operations import UNKNOWN, Action, Operation, Record, Type
+
+
+class Fate(StrEnum):
+    """What became of a transaction, as far as its client can know."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"  # it was never asked to commit, or surely was not committed
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction of one life of a producer."""
+
+    producer: str
+    process: str
+    number: int
+    values: list[int] = field(default_factory=list)
+    read: set[int] = field(default_factory=set)
+    asked_ns: int | None = None  # when it was asked to commit
+    fate: Fate = Fate.ABORTED
+
+    def __str__(self) -> str:
+        return f"transaction #{self.number} of {self.process} ({self.fate})"
+
+
+def place(record: Record) -> TopicPartition:
+    """The partition of a record."""
+    return TopicPartition(record.topic, record.partition)
+
+
+class Story:
+    """What is known at the end. Operations must be in the order of time."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self.history = History()
+        self.transactions: dict[tuple[str, int], Transaction] = {}
+        self.of_value: dict[int, Transaction] = {}
+        self.sources: dict[int, int] = {}  # copy -> value that it is a copy of
+        self.first_read: dict[int, tuple[int, str]] = {}  # value -> when, by whom
+        self.faults: list[Operation] = []
+        self.polls = 0
+        self._asked_s: dict[str, float] = {}
+        self._whole: dict[TopicPartition, list[tuple[int, int]]] = {}
+        act = {
+            Action.SEND: self._send,
+            Action.COMMIT: self._commit,
+            Action.ABORT: self._abort,
+            Action.POLL: self._poll,
+            Action.MOVED: self._moved,
+            Action.END: self._end,
+            Action.WHOLE: self._read_whole,
+            Action.EMPTY: self._read_whole,
+            Action.FAULT: self.faults.append,
+        }
+        for operation in operations:
+            if (known := act.get(operation.action)) is not None:
+                known(operation)
+        for partition, records in self._whole.items():
+            self.history.read_whole(partition, records)
+        self._settle()
+
+    def count(self, fate: Fate) -> int:
+        """How many transactions met this fate."""
+        return sum(each.fate is fate for each in self.transactions.values())
+
+    # ------------------------------------------------------------ operations
+
+    def _transaction(self, operation: Operation) -> Transaction:
+        key = operation.process, operation.transaction
+        found = self.transactions.get(key)
+        if found is None:
+            found = self.transactions[key] = Transaction(operation.producer, *key)
+        return found
+
+    def _send(self, operation: Operation) -> None:
+        at_s = operation.time_ns / 1e9
+        for record in operation.records:
+            if operation.type is Type.INVOKE:
+                self.history.sending(record.value, place(record), at_s, operation.process)
+                if operation.is_transactional:
+                    transaction = self._transaction(operation)
+                    transaction.values.append(record.value)
+                    self.of_value[record.value] = transaction
+                if record.source != UNKNOWN:
+                    self.sources[record.value] = record.source
+            elif operation.type is Type.OK:
+                self.history.acknowledged(record.value, record.offset, at_s)
+            elif operation.type is Type.FAIL:
+                self.history.refused(record.value, at_s)
+
+    def _commit(self, operation: Operation) -> None:
+        transaction = self._transaction(operation)
+        if operation.type is Type.INVOKE:
+            if transaction.asked_ns is None:
+                transaction.asked_ns = operation.time_ns
+            transaction.fate = Fate.UNKNOWN
+        elif operation.type is Type.OK:
+            transaction.fate = Fate.COMMITTED
+        elif operation.type is Type.FAIL:
+            transaction.fate = Fate.ABORTED
+
+    def _abort(self, operation: Operation) -> None:
+        transaction = self._transaction(operation)
+        if operation.type is Type.OK and transaction.fate is not Fate.COMMITTED:
+            transaction.fate = Fate.ABORTED
+
+    def _poll(self, operation: Operation) -> None:
+        if operation.type is not Type.OK:
+            return
+        self.polls += 1
+        self._seen(operation)
+        if operation.is_transactional:
+            self._transaction(operation).read.update(record.value for record in operation.records)
+        found = ((place(record), record.offset, record.value) for record in operation.records)
+        self.history.polled(found, operation.process)
+
+    def _seen(self, operation: Operation) -> None:
+        for record in operation.records:
+            self.first_read.setdefault(record.value, (operation.time_ns, operation.process))
+
+    def _moved(self, operation: Operation) -> None:
+        if operation.type is Type.OK:
+            self.history.moved(operation.process)
+
+    def _end(self, operation: Operation) -> None:
+        if operation.type is Type.INVOKE:
+            self._asked_s[operation.process] = operation.time_ns / 1e9
+        elif operation.type is Type.OK and operation.process in self._asked_s:
+            for record in operation.records:
+                self.history.told_end(place(record), record.offset, self._asked_s[operation.process])
+
+    def _read_whole(self, operation: Operation) -> None:
+        if operation.type is not Type.OK:
+            return
+        for record in operation.records:
+            found = self._whole.setdefault(place(record), [])
+            if operation.action is Action.WHOLE:
+                found.append((record.offset, record.value))
+        if operation.action is Action.WHOLE:
+            self._seen(operation)
+
+    # ------------------------------------------------------------ the end
+
+    def _settle(self) -> None:
+        """A record of a transaction is acknowledged if its transaction is."""
+        for transaction in self.transactions.values():
+            for value in transaction.values:
+                send = self.history.sends[value]
+                if send.outcome is Outcome.REFUSED:
+                    continue
+                committed = transaction.fate is Fate.COMMITTED
+                send.outcome = Outcome.ACKNOWLEDGED if committed else Outcome.OPEN

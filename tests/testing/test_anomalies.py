@@ -1,0 +1,107 @@
+"""The checker of transactional histories: golden transcripts, and histories on disk.
+
+Each transcript under tests/scenarios/anomalies/ says with `expect:` exactly what is to be found in it.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from strandline.testing.anomalies import (
+    DamagedHistory,
+    HistoryWriter,
+    Notes,
+    Operation,
+    judge_operations,
+    parse,
+    read_header,
+    read_history,
+    told,
+)
+from strandline.testing.anomalies.checker import NAMES
+from strandline.testing.anomalies.operations import Action, Record, Type
+
+GOLDEN = sorted((Path(__file__).parent.parent / "scenarios" / "anomalies").glob("*.txt"))
+
+
+def golden(path: Path) -> tuple[set[str], list[Operation]]:
+    """What is to be found, and where."""
+    (expected,) = (line for line in path.read_text().splitlines() if line.startswith("expect: "))
+    found = set(expected.removeprefix("expect: ").split()) - {"nothing"}
+    return found, parse(path.read_text().replace(expected, ""))
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_a_golden_history_shows_just_what_it_says(path: Path) -> None:
+    expected, operations = golden(path)
+    verdict = judge_operations(operations)
+    assert set(verdict.found) == expected, verdict
+    for name in expected:
+        evidence = verdict.found[name][0]
+        assert len(verdict.explanation(evidence)) > 1, f"{name} names no operation"
+
+
+def test_every_anomaly_has_a_golden_history() -> None:
+    assert set().union(*(golden(path)[0] for path in GOLDEN)) == set(NAMES)
+
+
+def test_a_history_comes_back_from_disk_as_it_was(tmp_path: Path) -> None:
+    _, operations = golden(GOLDEN[0])
+    for number, process in enumerate(sorted({each.process for each in operations})):
+        with HistoryWriter(tmp_path / f"{number}.history", {"seed": 7}) as writer:
+            for each in operations:
+                if each.process == process:
+                    writer.write(each)
+    assert read_history(*tmp_path.iterdir()) == operations
+    assert read_header(tmp_path / "0.history")["seed"] == 7
+
+
+def test_what_was_torn_at_the_end_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "torn.history"
+    with HistoryWriter(path) as writer:
+        notes = Notes(writer, "a", "a")
+        for value in (1, 2):
+            notes.note(Type.INVOKE, Action.SEND, [Record("t", 0, value=value)], transaction=1)
+    whole = path.read_bytes()
+    for kept in range(len(whole) - 1, len(whole) - 8, -1):
+        path.write_bytes(whole[:kept])
+        (first,) = read_history(path)
+        assert first.records[0].value == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda whole: b"", "is no history"),
+        (lambda whole: b"hello", "is no history"),
+        (lambda whole: whole + b"\xc1", "byte"),
+        (lambda whole: whole + b"\x91\x01", "an operation is an array"),
+        (lambda whole: whole.replace(b"\xa7version\x01", b"\xa7version\x63"), "version 99"),
+    ],
+)
+def test_what_is_no_history_is_refused_with_its_place(tmp_path: Path, damage, message: str) -> None:
+    path = tmp_path / "damaged.history"
+    HistoryWriter(path).close()
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DamagedHistory, match=message) as caught:
+        read_history(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["a ok send t=1", "a ok jump t-0@1", "a done send t-0=1"])
+def test_a_transcript_that_says_nothing_is_refused_with_its_line(line: str) -> None:
+    with pytest.raises(ValueError, match="line 2"):
+        parse(f"a invoke send t-0=1\n{line}")
+
+
+def test_an_explanation_tells_the_operations_that_matter() -> None:
+    _, operations = golden(next(path for path in GOLDEN if path.stem == "g1a"))
+    verdict = judge_operations(operations)
+    assert "invoke abort #1" in str(verdict) and "G1a, the shortest of 1" in str(verdict)
+    assert told(operations[0]).split() == ["2.000", "a", "invoke", "send", "#1", "t-0=1"] or told(
+        operations[0]
+    )
+
+
+def test_nothing_acknowledged_is_not_good() -> None:
+    assert not judge_operations([]).good
