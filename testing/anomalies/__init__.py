@@ -1,7 +1,7 @@
 """Finds what transactions and readers of committed records must never show, in histories of real clients.
 
     verdict = judge_operations(read_history(*files))
-    print(verdict)
+    assert verdict.good, verdict
 
 What is looked for is told in docs/anomalies.md. Left to others: clients, faults (tests/anomalies/).
 """
