@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from ..base.types import TopicPartition
+from ..client.admin.groups import MemberToRemove
 from ..client.sync import Admin
 from ..protocol.messages.offsets import EARLIEST, LATEST
 from .console import (
@@ -20,7 +21,9 @@ from .console import (
     tell,
 )
 
-app = typer.Typer(no_args_is_help=True, help="List, describe, reset and delete consumer groups.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, describe, reset and delete consumer groups; remove members."
+)
 
 
 @app.command("list")
@@ -88,6 +91,59 @@ def reset_offsets(
                     )
             admin.alter_group_offsets(group, goal)
         rows = [{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in goal.items()]
+        show(rows, as_json, group)
+
+
+@app.command("remove-member")
+def remove_member(
+    group: str,
+    member: Annotated[str | None, typer.Option("--member-id", help="the member that is to leave")] = None,
+    instance: Annotated[
+        str | None, typer.Option("--instance-id", help="or a static member, by its group.instance.id")
+    ] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="or all members")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Let a member leave the group, above all a static one that is gone. Who is alive joins again.
+
+    Brokers refuse it for members of the consumer protocol (KIP-848), as Kafka's do.
+    """
+    with clear_errors():
+        named = [one for one in (member, instance) if one is not None]
+        if len(named) + everyone != 1:
+            raise WrongUsage("expected one of --member-id, --instance-id and --all")
+        with Admin(bootstrap, **PATIENCE) as admin:
+            if member is not None:
+                admin.remove_group_members(group, [MemberToRemove(member)])
+            elif instance is not None:
+                admin.remove_group_members(group, [MemberToRemove(instance_id=instance)])
+            else:
+                (described,) = admin.describe_groups([group])
+                if described.state == "Dead":
+                    raise Failure(f"group {group} does not exist")
+                admin.remove_group_members(group)
+        who = named[0] if named else "all members"
+        tell(f"Removed {who} from group {group}.", {"group": group, "removed": who}, as_json)
+
+
+@app.command("delete-offsets")
+def delete_offsets(
+    group: str,
+    topic: str,
+    partition: Annotated[int | None, typer.Option(min=0, help="only this partition")] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Forget what a group has committed for a topic that none of its members reads."""
+    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+        committed = admin.list_group_offsets(group)
+        gone = [p for p in sorted(committed) if p.topic == topic and partition in (None, p.partition)]
+        if not gone:
+            where = topic if partition is None else f"{topic}-{partition}"
+            raise Failure(f"group {group} has committed nothing for {where}")
+        admin.delete_group_offsets(group, gone)
+        rows = [{"topic": p.topic, "partition": p.partition, "was": committed[p].offset} for p in gone]
         show(rows, as_json, group)
 
 

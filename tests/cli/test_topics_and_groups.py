@@ -131,6 +131,19 @@ def test_life_of_a_group(strandline, topic: str) -> None:
     assert "0 to 10" in beyond.err
     strandline("groups", "reset-offsets", group, topic, "--to", "earliest", "--partition", 1, expect=1)
     strandline("groups", "reset-offsets", group, topic, "--to", "then", expect=2)
+    words = ("groups", "remove-member", group)
+    assert "s1" in strandline(*words, "--instance-id", "s1", expect=1).err
+    assert "nobody" in strandline(*words, "--member-id", "nobody", expect=1).err
+    strandline(*words, "--all")
+    for wrong in ((), ("--all", "--member-id", "m"), ("--member-id", "m", "--instance-id", "s1")):
+        strandline(*words, *wrong, expect=2)
+    words = ("groups", "delete-offsets", group, topic)
+    assert f"{topic}-1" in strandline(*words, "--partition", 1, expect=1).err
+    (row,) = strandline(*words, "--json").json
+    assert row == {"topic": topic, "partition": 0, "was": 10}
+    assert "has committed nothing" in strandline(*words, expect=1).err
+    assert group in strandline("groups", "remove-member", group, "--all", expect=1).err
+    strandline("groups", "reset-offsets", group, topic, "--to", "latest")
     strandline("groups", "delete", group)
     assert group in strandline("groups", "delete", group, expect=1).err
     assert group in strandline("groups", "describe", group, expect=1).err
