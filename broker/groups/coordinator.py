@@ -218,6 +218,8 @@ class GroupCoordinator:
         if held is None:
             return reply(Synced(ErrorCode.UNKNOWN_MEMBER_ID))
         if isinstance(held.group, ConsumerGroup):
+            if held.group.is_dead:
+                return reply(Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return self._consumers.sync(held, held.group, asked, reply)
         return self._perform(held, held.group.sync(asked, reply, self._now()))
 
@@ -231,6 +233,8 @@ class GroupCoordinator:
         if held is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if isinstance(held.group, ConsumerGroup):
+            if held.group.is_dead:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
             return self._consumers.classic_heartbeat(held, held.group, member_id, instance_id, generation)
         answer = held.group.heartbeat(member_id, instance_id, generation, self._now())
         self._timer.arm(held.group)
@@ -242,6 +246,8 @@ class GroupCoordinator:
         if held is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
         if isinstance(held.group, ConsumerGroup):
+            if held.group.is_dead:
+                return [ErrorCode.COORDINATOR_NOT_AVAILABLE for _ in members]
             return self._consumers.classic_leave(held, held.group, members)
         answers = []
         for member_id, instance_id in members:

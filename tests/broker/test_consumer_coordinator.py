@@ -184,6 +184,40 @@ async def test_a_coordinator_that_has_not_heard_of_all_topics_takes_none_away(st
 
 
 @plays
+async def test_a_classic_group_is_not_upgraded_before_its_topics_are_known(stage: Stage) -> None:
+    """What its members own would be given to others while they still read it."""
+    pictured(stage)
+    await classic_member(stage)
+    stage.picture = Picture()
+    assert settled(stage, "a").error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    held = stage.groups.find("g")
+    assert held is not None and isinstance(held.group, Group)
+    pictured(stage)
+    assert settled(stage, "a").assignment == frozenset(), "the classic member has everything"
+
+
+@plays
+async def test_what_a_classic_member_owns_is_its_own_while_topics_are_unknown(stage: Stage) -> None:
+    """It has to give one up, and says that it has both still, to a coordinator that has just come."""
+    pictured(stage)
+    classic = await classic_member(stage)
+    settled(stage, "a")
+    other = await stage.successor()
+    other.picture = Picture()
+    topics, both = group_of(other).topics, {(T, 0): classic, (T, 1): classic}
+    for known_to_the_group in ({}, topics):
+        group_of(other).topics = known_to_the_group
+        join(other, classic, 0, 1)
+        other.commit()
+        assert settled(other, "a", 2).assignment is None, "its owner still reads it"
+        assert group_of(other).owners == both
+    join(other, classic, 0)
+    other.commit()
+    assert settled(other, "a", 2).assignment == places(1), "now it is free"
+    await other.groups.stop()
+
+
+@plays
 async def test_a_classic_group_is_upgraded_with_its_members_in_place(stage: Stage) -> None:
     pictured(stage)
     classic = await classic_member(stage)
@@ -360,6 +394,38 @@ async def test_a_group_is_deleted_once_it_is_empty(stage: Stage) -> None:
     other = await stage.successor()
     assert other.groups.find("g") is None, "the log has nothing of it"
     await other.groups.stop()
+
+
+@plays
+async def test_a_group_that_is_about_to_go_writes_nothing_more(stage: Stage) -> None:
+    """Its tombstones would be followed by a fact, from which the next coordinator would make it again."""
+    pictured(stage)
+    settled(stage, "a")
+    beat(stage, "a", -1)
+    stage.commit(ErrorCode.REQUEST_TIMED_OUT)
+    stage.groups.delete("g", lambda code: None)
+    waiting = len(stage.waiting)
+    assert sync(stage, "c", 1)[0].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert stage.groups.leave("g", [("c", None)]) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert stage.groups.heartbeat("g", "c", None, 1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(stage.waiting) == waiting
+    stage.commit()
+    other = await stage.successor()
+    assert other.groups.find("g") is None
+    await other.groups.stop()
+
+
+@plays
+async def test_an_administrator_removes_only_members_that_speak_the_classic_protocol(stage: Stage) -> None:
+    """As Kafka 4.0 does."""
+    pictured(stage)
+    settled(stage, "a", instance_id="s1")
+    join(stage, "", instance="s2")
+    stage.commit()
+    answers = stage.groups.leave("g", [("", "s1"), ("a", None), ("", "s3"), ("x", "s2"), ("", "s2")])
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert answers == [unknown, unknown, unknown, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.NONE]
+    assert list(group_of(stage).subscriptions) == ["a"]
 
 
 @plays

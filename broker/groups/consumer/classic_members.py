@@ -7,16 +7,19 @@ Sources: GroupMetadataManager.classicGroupJoinToConsumerGroup and its siblings o
 Left to others: how a group changes its protocol (migration.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from ....base.types import TopicPartition
 from ....client.consumer.group_protocol import decode_subscription, encode_assignment
 from ....protocol.errors import ErrorCode, error_for
 from ....protocol.primitives import Malformed
 from ..state import NO_MEMBER, JoinAsked, Joined, SyncAsked, Synced
-from .group import CONSUMER_PROTOCOL, REJOIN, SYNC, ConsumerGroup
+from .group import CONSUMER_PROTOCOL, REJOIN, REVOCATION, SYNC, ConsumerGroup
 from .heartbeats import advance, check_room, remove, take_place, unknown
-from .state import ClassicTerms, MemberState, Partitions, Progress, Subscription, Topics
+from .state import ClassicTerms, MemberState, Partitions, Progress, Subscription, TopicFacts, Topics
+
+NONE_KNOWN: Mapping[str, TopicFacts] = MappingProxyType({})
 
 
 def join(
@@ -36,10 +39,12 @@ def join(
     member_id = new_member_id(asked.instance_id or asked.client_id) if newcomer else asked.member_id
     if newcomer and asked.must_know_id and asked.instance_id is None:
         return Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-    said, owned = read_subscription(asked, member_id, topics)
+    said, claims = read_subscription(asked, member_id)
+    owned = None if any_unheard(claims, topics, group.topics) else with_ids(claims, topics, group.topics)
     _admit(group, asked.instance_id, member_id, newcomer)
     advance(group, member_id, said, owned, topics)
     group.has_done(member_id, REJOIN)
+    group.has_done(member_id, REVOCATION)  # of the time when it spoke the new protocol
     group.heard(member_id, now)
     group.expect(member_id, SYNC, now + asked.rebalance_timeout_ms / 1000)
     return Joined(
@@ -63,7 +68,7 @@ def speaks(group: ConsumerGroup, asked: JoinAsked) -> bool:
     return any(all(name in other for other in others) for name, _ in asked.protocols)
 
 
-def read_subscription(asked: JoinAsked, member_id: str, topics: Topics) -> tuple[Subscription, Partitions]:
+def read_subscription(asked: JoinAsked, member_id: str) -> tuple[Subscription, Sequence[TopicPartition]]:
     """What a classic member says of itself, and what it owns. Raises ApiError if it cannot be read."""
     try:
         told = decode_subscription(member_id, asked.instance_id, asked.protocols[0][1])
@@ -79,13 +84,28 @@ def read_subscription(asked: JoinAsked, member_id: str, topics: Topics) -> tuple
         topics=frozenset(told.topics),
         classic=ClassicTerms(asked.session_timeout_ms, asked.protocols),
     )
-    return said, with_ids(told.owned, topics)
+    return said, told.owned
 
 
-def with_ids(partitions: Sequence[TopicPartition], topics: Topics) -> Partitions:
-    """Partitions by the ids of their topics. Topics that do not exist are left out."""
-    found = ((topics.find(tp.topic), tp.partition) for tp in partitions)
+def with_ids(
+    partitions: Iterable[TopicPartition], topics: Topics, known: Mapping[str, TopicFacts] = NONE_KNOWN
+) -> Partitions:
+    """Partitions by the ids of their topics. Topics that do not exist are left out; `known` is believed as
+    long as this broker may not have heard of them.
+    """
+    if topics.is_whole:
+        known = NONE_KNOWN
+    found = ((topics.find(tp.topic) or known.get(tp.topic), tp.partition) for tp in partitions)
     return frozenset((facts.id, number) for facts, number in found if facts is not None)
+
+
+def any_unheard(
+    partitions: Iterable[TopicPartition], topics: Topics, known: Mapping[str, TopicFacts] = NONE_KNOWN
+) -> bool:
+    """Whether one is of a topic that this broker may just not have heard of yet."""
+    if topics.is_whole:
+        return False
+    return any(topics.find(tp.topic) is None and tp.topic not in known for tp in partitions)
 
 
 def with_names(group: ConsumerGroup, partitions: Partitions) -> list[TopicPartition]:

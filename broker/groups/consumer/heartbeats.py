@@ -9,7 +9,7 @@ Left to others: members that speak the classic protocol (classic_members.py), gr
 from dataclasses import replace
 
 from ....protocol.errors import ApiError, ErrorCode, error_for
-from .group import REVOCATION, ConsumerGroup
+from .group import REJOIN, REVOCATION, SYNC, ConsumerGroup
 from .reconciliation import next_step
 from .state import (
     JOINING_EPOCH,
@@ -73,6 +73,8 @@ def heartbeat(group: ConsumerGroup, beat: Beat, topics: Topics, now: float) -> B
     advance(group, member_id, _said(group, beat), beat.owned, topics)
     after = group.progress_of(member_id)
     group.heard(member_id, now)
+    for what in (REJOIN, SYNC):  # of the time when it spoke the classic protocol
+        group.has_done(member_id, what)
     if after.state is not MemberState.UNREVOKED:
         group.has_done(member_id, REVOCATION)
     elif before.state is not MemberState.UNREVOKED or before.epoch != after.epoch:

@@ -12,11 +12,13 @@ Left to others: writing the change, and what the members are told (performing.py
 from collections.abc import Iterable
 from uuid import UUID
 
+from ....base.types import TopicPartition
 from ....client.consumer.assignors import SubscribedMember
 from ....client.consumer.group_protocol import decode_assignment, decode_subscription, encode_assignment
+from ....protocol.errors import ErrorCode, error_for
 from ..group import Group
 from ..members import Member
-from .classic_members import with_ids, with_names
+from .classic_members import any_unheard, with_ids, with_names
 from .group import CONSUMER_PROTOCOL, ConsumerGroup
 from .state import (
     ClassicTerms,
@@ -36,17 +38,22 @@ def may_upgrade(classic: Group, limits: ConsumerLimits) -> bool:
 
 def upgraded(classic: Group, limits: ConsumerLimits, topics: Topics, now: float) -> ConsumerGroup:
     """The same group by the new protocol, all of its members still classic. Raises Malformed if what they
-    said cannot be read.
+    said cannot be read, ApiError as long as this broker may not know the topics of what they own.
     """
     group = ConsumerGroup(classic.name, limits, now)
     told = {member.member_id: _told(member, classic.protocol) for member in classic.members}
-    claims = [
-        (each.member_id, with_ids(decode_assignment(each.assignment), topics)) for each in classic.members
+    claims: list[tuple[str, Iterable[TopicPartition]]] = [
+        (each.member_id, decode_assignment(each.assignment)) for each in classic.members
     ]
-    claims += [(member_id, with_ids(each.owned, topics)) for member_id, each in told.items()]
+    claims += [(member_id, each.owned) for member_id, each in told.items()]
+    if any(any_unheard(partitions, topics) for _, partitions in claims):
+        raise error_for(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            f"not all topics of group {classic.name} are known here yet",
+        )
     owners: dict[tuple[UUID, int], str] = {}
     for member_id, partitions in claims:  # assignments first: what a member says it owns may be out of date
-        for one in partitions:
+        for one in with_ids(partitions, topics):
             owners.setdefault(one, member_id)
     for member in classic.members:
         member_id = member.member_id
