@@ -14,7 +14,7 @@ from .apis import APIS, Api, header_version, response_header_version
 from .error_codes import ErrorCode
 from .messages.produce import ProduceRequest
 from .primitives import Buffer, Malformed, skip_tags
-from .schema import DAMAGE, SPECS, decode
+from .schema import DAMAGE, SPECS, decode, why_damaged
 
 SIZE = struct.Struct(">i")
 SIZE_AND_CORRELATION = struct.Struct(">ii")
@@ -62,7 +62,7 @@ def parse_head(frame: Buffer) -> RequestHead:
         if _FLEXIBLE_REQUEST.get((key, version)):
             body_at = body_at + 1 if frame[body_at] == 0 else _behind_tags(frame, body_at)
     except DAMAGE as error:
-        raise Malformed(f"request header: {error}") from error
+        raise Malformed(f"request header: {why_damaged(error)}") from error
     return RequestHead(key, version, correlation_id, client_id, body_at)
 
 
@@ -152,7 +152,7 @@ def _read_response(waiting: Waiting, frame: Buffer) -> tuple[Any, int]:
         elif api == Api.API_VERSIONS and ERROR.unpack_from(frame, body_at)[0] == UNSUPPORTED:
             version = 0  # a broker that does not know our version answers in version 0
     except DAMAGE as error:
-        raise Malformed(f"response header: {error}") from error
+        raise Malformed(f"response header: {why_damaged(error)}") from error
     return decode(_RESPONSES[api], version, frame, body_at)
 
 

@@ -192,8 +192,17 @@ def decode(
     try:
         found: tuple[T, int] = SPECS[cls].decoder(version)(buf, pos, unknown)
     except DAMAGE as error:
-        raise Malformed(f"{cls.__name__} v{version}: {error}") from error
+        raise Malformed(f"{cls.__name__} v{version}: {why_damaged(error)}") from error
     return found
+
+
+def why_damaged(error: Exception) -> str:
+    """One of `DAMAGE` in words: what Python says of an index tells a reader nothing."""
+    return (
+        f"a string is not UTF-8: {error}"
+        if isinstance(error, UnicodeDecodeError)
+        else "the frame ends too early"
+    )
 
 
 def fields_of(cls: type[Any]) -> list[Field]:
