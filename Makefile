@@ -21,10 +21,10 @@ $(VENV)/.ready: pyproject.toml
 	@touch $@
 
 # The install has tried already; this is for a source that has changed since. It never fails: without Cython or
-# a compiler records are decoded by numpy.
-$(VENV)/.kernel: $(VENV)/.ready setup.py protocol/record_kernel.py
+# a compiler records are decoded by numpy, and encoded one by one.
+$(VENV)/.kernel: $(VENV)/.ready setup.py protocol/record_kernel.py protocol/record_encoder.py
 	@$(BIN)/python -W ignore setup.py --quiet build_ext --inplace || true
-	@$(BIN)/python -c 'import strandline.protocol.kernel as kernel; print("the kernel of the record decoder:", kernel.built().why)'
+	@$(BIN)/python -c 'import strandline.protocol.kernel as kernel; print("the kernel of the record decoder:", kernel.built().why); print("the kernel of the record encoder:", kernel.built_encoder().why)'
 	@touch $@
 
 check: setup

@@ -101,7 +101,7 @@ class Producer(Face):
         partition: int | None = None,
         headers: Iterable[Headers | None] | None = None,
         timestamps_ms: Iterable[int | None] | None = None,
-    ) -> list[Receipt]:
+    ) -> Sequence[Receipt]:
         """Send all and wait for all; by far the fastest way for a blocking caller."""
         return self._thread.run(
             lambda: self._inner.send_many(

@@ -98,12 +98,18 @@ class BatchBuilder:
         self._max_timestamp = NO_TIMESTAMP
         self._parts: list[Buffer] = []
 
-    def fill(self, section: Buffer, count: int, base_timestamp: int, max_timestamp: int) -> None:
-        """Take `count` records that were encoded elsewhere, with deltas from 0 on, into an empty batch."""
-        assert self.count == 0, "deltas would begin again at 0"
-        self._parts = [section]
-        self.count = count
-        self.size = HEADER_SIZE + len(section)
+    def extend(self, section: Buffer, count: int, base_timestamp: int, max_timestamp: int) -> None:
+        """Take `count` records that were encoded elsewhere.
+
+        Their offsets go on from those in the batch, and their timestamps count from its first one, which an
+        empty batch takes from `base_timestamp`.
+        """
+        if self.count:
+            assert base_timestamp == self._base_timestamp, "timestamps count from the first one of the batch"
+            max_timestamp = max(max_timestamp, self._max_timestamp)
+        self._parts.append(section)
+        self.count += count
+        self.size += len(section)
         self._base_timestamp, self._max_timestamp = base_timestamp, max_timestamp
 
     def append(
@@ -130,7 +136,7 @@ class BatchBuilder:
         else:
             length = len(key)
             head += (table[length] if length < _TABLE_END else signed(length)) + key
-        tail = _header_section(headers) if headers else b"\x00"
+        tail = encoded_headers(headers) if headers else b"\x00"
         if value is None:
             head += NULL
             length = len(head) + len(tail)
@@ -145,6 +151,11 @@ class BatchBuilder:
         self.count = delta + 1
         self.size += length + len(prefix)
         return delta
+
+    @property
+    def base_timestamp(self) -> int:
+        """Of the first record, which those of all others are counted from."""
+        return self._base_timestamp
 
     def part(self, start: int, stop: int) -> "BatchBuilder":
         """Records `start` up to `stop` in a batch of their own: bytes as they are, but for the deltas."""
@@ -162,23 +173,28 @@ class BatchBuilder:
             record = b"\0" + signed(times[-1] - times[0]) + signed(at - start) + section[rest:pos]
             parts += (signed(len(record)), record)
         made = BatchBuilder(self.codec, transactional=self.transactional, level=self.level)
-        made.fill(b"".join(parts), stop - start, times[0], max(times))
+        made.extend(b"".join(parts), stop - start, times[0], max(times))
         return made
 
     def build(self) -> bytes:
         """The sealed batch. It stays uncompressed if the codec does not make it smaller."""
-        section = b"".join(self._parts)
-        codec = Codec.NONE
+        return bytes(self.sealed())
+
+    def sealed(self) -> bytearray:
+        """As `build`, without the last copy."""
+        codec, parts = Codec.NONE, self._parts
         if self.codec != Codec.NONE:
+            section = b"".join(parts)
             squeezed = compress(self.codec, section, self.level)
-            if len(squeezed) < len(section):
-                section, codec = squeezed, Codec(self.codec)
+            smaller = len(squeezed) < len(section)
+            parts, codec = [squeezed if smaller else section], Codec(self.codec) if smaller else codec
         attributes = int(codec)
         attributes |= TRANSACTIONAL if self.transactional else 0
         attributes |= CONTROL if self.control else 0
+        batch = bytearray().join((bytes(HEADER_SIZE), *parts))
         header = BatchHeader(
             base_offset=0,
-            batch_length=HEADER_SIZE - LENGTH_END + len(section),
+            batch_length=len(batch) - LENGTH_END,
             leader_epoch=-1,
             magic=MAGIC,
             crc=0,
@@ -191,14 +207,13 @@ class BatchBuilder:
             base_sequence=self.base_sequence,
             record_count=self.count,
         )
-        batch = bytearray(HEADER_SIZE + len(section))
         HEADER.pack_into(batch, 0, *header)
-        batch[HEADER_SIZE:] = section
         seal(batch, 0, len(batch))
-        return bytes(batch)
+        return batch
 
 
-def _header_section(headers: Iterable[Header]) -> bytes:
+def encoded_headers(headers: Iterable[Header]) -> bytes:
+    """The headers as a record ends with them: their number, then name and value of each."""
     parts: list[bytes] = []
     count = 0
     for name, value in headers:

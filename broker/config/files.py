@@ -19,7 +19,7 @@ from . import profiles
 from .broker import DEFAULT_LOG_DIRS, OPTIONS, BrokerConfig
 
 ENVIRONMENT_PREFIX = "STRANDLINE_"
-NOT_OPTIONS = frozenset((kernel.VARIABLE,))  # it is for every process that decodes records
+NOT_OPTIONS = frozenset((kernel.VARIABLE, kernel.ENCODER_VARIABLE))  # for every process with records
 HOUR_MS = 3_600_000
 
 OTHER_NAMES: dict[str, tuple[str, int]] = {

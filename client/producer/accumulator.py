@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from ...base.types import TopicPartition
+from ...protocol.primitives import Buffer
 from ...protocol.records import BatchBuilder, Header
 from .partition_queues import PartitionQueue, ProducerBatch
 
@@ -28,6 +29,15 @@ class Limits(NamedTuple):
     retries: int
     codec: int
     level: int | None
+
+
+class Encoded(NamedTuple):
+    """Records as `BatchBuilder.extend` takes them."""
+
+    section: Buffer
+    records: int
+    base_timestamp: int
+    max_timestamp: int
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
@@ -97,6 +107,25 @@ class Accumulator(Generic[T]):
         batch.reserved += size
         self.used += size
         return closed
+
+    def growing(self, partition: TopicPartition) -> BatchBuilder | None:
+        """The batch that the next records of a partition would join."""
+        lane = self._busy.get(partition)
+        return None if lane is None or lane.growing is None else lane.growing.builder
+
+    def close(self, partition: TopicPartition) -> None:
+        """The growing batch is full: the next records go into another one."""
+        self._lanes[partition].close_growing()
+
+    def extend(self, partition: TopicPartition, records: Encoded, token: T, now: float) -> None:
+        """Add records that were encoded for the growing batch, or for a new one, with one token for all."""
+        lane = self._busy.get(partition) or self._lane_for(partition)
+        batch = lane.growing or self._open(partition, now)
+        batch.builder.extend(*records)
+        lane.growing, self._busy[partition] = batch, lane
+        batch.tokens.append(token)
+        batch.reserved += len(records.section)
+        self.used += len(records.section)
 
     def is_due(self, lane: PartitionQueue[T], now: float) -> bool:
         """Whether a batch of the queue should leave, as far as lingering, backoff and order are concerned."""

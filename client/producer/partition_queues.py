@@ -19,7 +19,7 @@ Left to others: sockets, ids, leaders (sender.py), linger (accumulator.py).
 from collections import deque
 from collections.abc import MutableSequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ...base.types import TopicPartition
 from ...protocol.errors import ApiError, ErrorCode
@@ -72,9 +72,24 @@ class Identity(NamedTuple):
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One token for neighbouring records of a batch: those of a list that came whole."""
+
+    sink: Any
+    first: int  # the sink's own count of them
+    count: int
+    timestamp: int  # of all of them; -1: the sink knows them
+
+    def cut(self, at: int) -> "tuple[Run, Run]":
+        """The first `at` of them, and the others."""
+        behind = Run(self.sink, self.first + at, self.count - at, self.timestamp)
+        return Run(self.sink, self.first, at, self.timestamp), behind
+
+
 @dataclass(slots=True, eq=False)
 class ProducerBatch(Generic[T]):
-    """Records for one partition that travel together, and a token for each of their callers."""
+    """Records for one partition that travel together, and their tokens: each for a record, or for a run."""
 
     partition: TopicPartition
     order: int
@@ -115,7 +130,7 @@ class ProducerBatch(Generic[T]):
             half: ProducerBatch[T] = ProducerBatch(
                 self.partition, self.order, builder, self.opened_at, self.deadline
             )
-            half.tokens, half.part = self.tokens[start:stop], self.part + start
+            half.tokens, half.part = tokens_between(self.tokens, start, stop), self.part + start
             half.is_uncertain = self.is_uncertain
             half.reserved = self.reserved * stop // count - self.reserved * start // count
             if self.identity is not None:
@@ -123,6 +138,24 @@ class ProducerBatch(Generic[T]):
                 half.place = self.place
             made.append(half)
         return made
+
+
+def tokens_between(tokens: MutableSequence[T], start: int, stop: int) -> MutableSequence[T]:
+    """The tokens of records `start` up to `stop`; a run that is cut gives one to either side."""
+    if not any(isinstance(token, Run) for token in tokens):
+        return tokens[start:stop]
+    found: list[Any] = []
+    at = 0
+    for token in tokens:
+        if not isinstance(token, Run):
+            found += [token] if start <= at < stop else []
+            at += 1
+            continue
+        low, high = max(start - at, 0), min(stop - at, token.count)
+        if low < high:
+            found.append(token.cut(high)[0].cut(low)[1])
+        at += token.count
+    return found
 
 
 def is_uncertain(error: Exception) -> bool:

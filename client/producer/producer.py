@@ -12,9 +12,11 @@ Why: docs/decisions/0014-send-is-a-plain-function.md
 """
 
 import asyncio
+from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import repeat
 from operator import index as whole_number
 from random import Random
 from types import TracebackType
@@ -23,8 +25,10 @@ from typing import Any, NamedTuple, Self
 from ...base.clock import SystemClock
 from ...base.tasks import Tasks
 from ...base.types import Clock, TopicPartition
+from ...protocol import kernel
 from ...protocol.compression import Codec
 from ...protocol.errors import ApiError, InvalidPartitions, MessageTooLarge
+from ...protocol.kernel import Encoder
 from ...protocol.records import Header
 from ..arguments import checked_headers, checked_partition, checked_timestamp, checked_topic
 from ..config import ProducerConfig, configure
@@ -33,7 +37,10 @@ from ..network.cluster import Cluster
 from ..results import CommittedOffset, GroupMetadata, Headers, ProducerRecord, Receipt, as_offset
 from ..serializers import serializer_for
 from .accumulator import Accumulator, Limits, record_bytes
+from .bulk import Bulk, Gate, Rows
 from .partitioner import Sticky, partition_for_key
+from .receipts import Many, One, Outcomes, all_of
+from .record_lists import Serializers, chunks, lists_of
 from .sender import Sender, Sink, Token
 from .transaction_rules import State
 from .transactions import TransactionAborted, Transactions
@@ -54,72 +61,9 @@ class Pending(NamedTuple):
 
     partition: int | None
     record: tuple[int, bytes | None, bytes | None, Sequence[Header]]
-    token: Token
+    token: tuple[Sink, int, int]
     size: int
     deadline: float
-
-
-class One:
-    """Receives the receipt or failure of one record, in a future."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, future: "asyncio.Future[Receipt]") -> None:
-        self.future = future
-
-    def acknowledged(self, index: int, receipt: Receipt) -> None:
-        """Set the receipt."""
-        if not self.future.done():
-            self.future.set_result(receipt)
-
-    def refused(self, index: int, error: Exception) -> None:
-        """Set the failure."""
-        if not self.future.done():
-            self.future.set_exception(error)
-
-
-class Many:
-    """Receives all receipts of one `send_many`, in one future; the first failure counts."""
-
-    __slots__ = ("_closed", "_error", "_left", "_receipts", "future")
-
-    def __init__(self, future: "asyncio.Future[list[Receipt]]") -> None:
-        self.future = future
-        self._receipts: list[Receipt | None] = []
-        self._left = 0
-        self._closed = False
-        self._error: Exception | None = None
-
-    def expect(self) -> int:
-        """One more record; its index."""
-        self._left += 1
-        self._receipts.append(None)
-        return len(self._receipts) - 1
-
-    def close(self) -> None:
-        """No more records will come."""
-        self._closed = True
-        self._settle()
-
-    def acknowledged(self, index: int, receipt: Receipt) -> None:
-        """Keep the receipt in its place."""
-        self._receipts[index] = receipt
-        self._left -= 1
-        self._settle()
-
-    def refused(self, index: int, error: Exception) -> None:
-        """Keep the first failure."""
-        self._error = self._error or error
-        self._left -= 1
-        self._settle()
-
-    def _settle(self) -> None:
-        if not self._closed or self._left or self.future.done():
-            return
-        if self._error is not None:
-            self.future.set_exception(self._error)
-        else:
-            self.future.set_result([one for one in self._receipts if one is not None])
 
 
 class Producer:
@@ -150,6 +94,15 @@ class Producer:
             self._transactions = Transactions(self._cluster, config, self._drained)
         self._freed = asyncio.Event()
         self._closed = False
+        self._gate = Gate(
+            self._accumulator,
+            self._sticky,
+            config.batch_size,
+            self._cluster.now,
+            self._clock.wall_ms,
+            self._check_list,
+            self._is_full,
+        )
 
     async def start(self) -> Self:
         """Connect; raises NetworkException when no server answers."""
@@ -220,20 +173,86 @@ class Producer:
         partition: int | None = None,
         headers: Iterable[Headers | None] | None = None,
         timestamps_ms: Iterable[int | None] | None = None,
-    ) -> list[Receipt]:
+    ) -> Sequence[Receipt]:
         """Send all `values` as fast as room allows, each with its key, headers and timestamp, if given.
 
-        Receipts in order. Raises ValueError if there are more or fewer keys (…) than values.
+        Receipts in order; each is made when it is asked for. Raises ValueError if there are more or fewer
+        keys (…) than values. If some records fail, the first failure is raised; its `receipts` tell of all.
+        By far the fastest way: lists of bytes are encoded by a compiled loop, if there is one and there are
+        neither interceptors nor a `partitioner`.
         """
+        self._check_list()
+        encoder = kernel.encoder()
+        if encoder is None or self._interceptors or self.config.partitioner is not None:
+            return await self._send_each(topic, values, keys, partition, headers, timestamps_ms)
+        given = None if partition is None else checked_partition(partition)
+        serializers = Serializers(self._value_out, self._key_out)
+        parts: list[Outcomes] = []
+        count = 0
+        for columns in chunks(values, keys, headers, timestamps_ms):
+            rows = lists_of(
+                encoder, columns, serializers, self.config.max_request_size, self._clock.wall_ms, count
+            )
+            parts.append(await self._enter(encoder, topic, rows, given))
+            count += rows.count
+        return await all_of(topic, parts)
+
+    async def _send_each(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None,
+        partition: int | None,
+        headers: Iterable[Headers | None] | None,
+        timestamps_ms: Iterable[int | None] | None,
+    ) -> list[Receipt]:
+        """Record by record."""
         future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
         many = Many(future)
         await self._cluster.partitions(topic, self._cluster.deadline(self.config.max_block_ms))
-        for value, key, theirs, timestamp_ms in _rows(values, keys, headers, timestamps_ms):
-            if topic in self._lines or self._is_full(0):
-                await self.room(topic)
-            self._queue(topic, value, key, partition, theirs, timestamp_ms, many, many.expect())
+        for columns in chunks(values, keys, headers, timestamps_ms):
+            nothing = repeat(None)
+            for value, key, theirs, timestamp_ms in zip(
+                columns[0], *(nothing if one is None else one for one in columns[1:]), strict=False
+            ):
+                if topic in self._lines or self._is_full(0):
+                    await self.room(topic)
+                self._queue(topic, value, key, partition, theirs, timestamp_ms, many, many.expect())
         many.close()
         return await future
+
+    async def _enter(self, encoder: Encoder, topic: str, rows: Rows, given: Any) -> Outcomes:
+        """Let a list into the accumulator, in order, as its partitions and room allow."""
+        cluster, block_ms = self._cluster, self.config.max_block_ms
+        known = await cluster.partitions(topic, cluster.deadline(block_ms))
+        highest = max(given, default=-1) if isinstance(given, array) else given
+        if highest is not None and highest not in known and highest >= 0:  # it may be a new one
+            await cluster.has(TopicPartition(topic, highest), cluster.deadline(block_ms))
+        bulk = Bulk(encoder, self._gate, topic, rows, given, len(known))
+        try:
+            while not bulk.is_done:
+                view = cluster.view.topics.get(topic)
+                if topic in self._lines:
+                    await self.room(topic)
+                elif view is None or not view.partitions:
+                    await cluster.partitions(topic, cluster.deadline(block_ms))
+                elif lacking := bulk.turn(view):
+                    self._wake()
+                    await self._room(lacking, cluster.deadline(block_ms))
+                else:
+                    self._wake()
+                    await asyncio.sleep(0)  # the sender's turn
+        except (ApiError, BufferExhausted, TransactionAborted, RuntimeError) as trouble:
+            bulk.give_up(trouble)
+        return bulk.outcomes
+
+    def _check_list(self, partition: TopicPartition | None = None) -> None:
+        """Whether records may be sent now; a transaction is told of the partition."""
+        self._check_running()
+        if self._transactions is not None:
+            self._transactions.check_open()
+            if partition is not None:
+                self._transactions.want(partition)
 
     async def room(self, topic: str | None = None) -> None:
         """Wait until buffer memory is not full, and nothing of `topic` waits in line for it.
@@ -484,20 +503,6 @@ class Producer:
     def _wake(self) -> None:
         if self._sender is not None:
             self._sender.wake()
-
-
-def _rows(values: Iterable[Any], *columns: Iterable[Any] | None) -> Iterator[Sequence[Any]]:
-    """Each value with its entries of the other columns; None for a column that was not given."""
-    given = [column for column in columns if column is not None]
-    if not given:
-        nothing = (None,) * len(columns)
-        yield from ((value, *nothing) for value in values)
-        return
-    taken = iter(range(1, len(given) + 1))
-    places = [0, *(-1 if column is None else next(taken) for column in columns)]
-    for row in zip(values, *given, strict=True):
-        padded = (*row, None)
-        yield [padded[place] for place in places]
 
 
 def _limits(config: ProducerConfig) -> Limits:

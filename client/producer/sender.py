@@ -42,6 +42,7 @@ from .partition_queues import (
     Identity,
     PartitionQueue,
     ProducerBatch,
+    Run,
 )
 from .transactions import TransactionAborted, Transactions
 
@@ -53,7 +54,7 @@ UNBUILDABLE = (TypeError, ValueError, ArithmeticError, MemoryError, struct.error
 
 
 class Sink(Protocol):
-    """Receives the outcome of records."""
+    """Receives the outcome of single records."""
 
     def acknowledged(self, index: int, receipt: Receipt) -> None:
         """The record is in the log."""
@@ -62,7 +63,8 @@ class Sink(Protocol):
         """The record was given up."""
 
 
-Token = tuple[Sink, int, int]  # the sink, the record's index there, its timestamp
+# Of a record: the sink, the record's index there, its timestamp. A run's sink is an `Outcomes` (receipts.py).
+Token = tuple[Sink, int, int] | Run
 
 
 class Sender:
@@ -199,7 +201,7 @@ class Sender:
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in list(batches):
             try:
-                records = batch.builder.build()
+                records = batch.builder.sealed()
             except UNBUILDABLE as trouble:
                 batches.remove(batch)
                 self._unbuilt(batch, trouble)
@@ -263,10 +265,16 @@ class Sender:
         append_time = result.log_append_time_ms if result is not None else -1
         topic, partition = batch.partition
         tokens, batch.tokens = batch.tokens, []
-        for delta, (sink, index, timestamp) in enumerate(tokens):
-            offset = base + delta if base >= 0 else -1
+        offset = base
+        for token in tokens:
+            if isinstance(token, Run):
+                token.sink.run_acknowledged(token, partition, offset, append_time)
+                offset += token.count if base >= 0 else 0
+                continue
+            sink, index, timestamp = token
             stamped = timestamp if append_time < 0 else append_time
             sink.acknowledged(index, Receipt(topic, partition, offset, stamped))
+            offset += 1 if base >= 0 else 0
         self._accumulator.release(batch)
         self._freed()
 
@@ -294,8 +302,11 @@ class Sender:
         if self._transactions is not None and not isinstance(error, TransactionAborted):
             self._transactions.batch_failed(error)
         tokens, batch.tokens = batch.tokens, []
-        for sink, index, _ in tokens:
-            sink.refused(index, error)
+        for token in tokens:
+            if isinstance(token, Run):
+                token.sink.run_refused(token, error)
+            else:
+                token[0].refused(token[1], error)
         self._freed()
 
     # -- transactions

@@ -100,8 +100,8 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
     )
 
 
-def test_a_variable_of_the_record_decoder_is_no_option() -> None:
-    assert load(BASE, {"STRANDLINE_DECODER": "numpy"}) == load(BASE)
+def test_a_variable_of_the_record_kernels_is_no_option() -> None:
+    assert load(BASE, {"STRANDLINE_DECODER": "numpy", "STRANDLINE_ENCODER": "python"}) == load(BASE)
 
 
 @pytest.mark.parametrize(

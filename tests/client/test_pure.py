@@ -200,7 +200,7 @@ def test_records_are_split_as_they_are() -> None:
         builder.append(1_000_000 + elapsed, b"k%d" % at, value, [("h?", b"x"), ("n", None)])
     whole = BatchBuilder(Codec.GZIP)
     section = b"".join(builder._parts).replace(b"h?", b"h\xff")
-    whole.fill(section, 4, 1_000_000, 1_005_000)
+    whole.extend(section, 4, 1_000_000, 1_005_000)
     parts = [whole.part(0, 2), whole.part(2, 4)]
     assert [b"".join(part._parts).count(b"h\xff") for part in parts] == [2, 2]
     assert [len(part.build()) < part.size for part in parts] == [False, True], "compressed where that helps"

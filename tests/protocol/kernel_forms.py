@@ -1,7 +1,8 @@
-"""The forms of the record decoder that must agree: numpy, the compiled kernel, its source run as Python."""
+"""The forms of the record decoder and encoder: compiled, their source run as Python, and numpy."""
 
 import os
 import shutil
+from array import array
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from strandline.protocol import kernel
-from strandline.protocol.kernel import Kernel
+from strandline.protocol.kernel import Encoder, Found, Kernel
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FORMS = ("numpy", "compiled", "plain")
@@ -21,10 +22,18 @@ def kernel_of(form: str) -> Kernel | None:
     """The kernel of a form, None for numpy. CI must have all of them; elsewhere a test is skipped."""
     if form == "numpy":
         return None
+    return _form(form, "record_kernel", kernel.built())
+
+
+def encoder_of(form: str) -> Encoder:
+    """The encoder's kernel, "compiled" or "plain"."""
+    return _form(form, "record_encoder", kernel.built_encoder())
+
+
+def _form(form: str, name: str, found: Found[Any]) -> Any:
     if form == "plain":
         pytest.importorskip("Cython", reason="`make setup` installs it")
-        return Plain()
-    found = kernel.built()
+        return Plain(name)
     if found.kernel is None:
         assert not (os.environ.get("CI") and shutil.which("cc")), f"no compiled kernel: {found.why}"
         pytest.skip(f"no compiled kernel: {found.why}")
@@ -63,14 +72,20 @@ class Checked:
 
 
 class Plain:
-    """The kernel's source as Python, on checked arrays."""
+    """A kernel's source as Python, on checked arrays."""
 
-    def __init__(self) -> None:
-        spec = spec_from_file_location("plain_record_kernel", ROOT / "protocol" / "record_kernel.py")
+    def __init__(self, name: str = "record_kernel") -> None:
+        spec = spec_from_file_location(f"plain_{name}", ROOT / "protocol" / f"{name}.py")
         assert spec is not None and spec.loader is not None
         self._module = module_from_spec(spec)
         spec.loader.exec_module(self._module)
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self._module, name)
-        return lambda *given: function(*(Checked(x) if isinstance(x, np.ndarray) else x for x in given))
+        return lambda *given: function(*(_checked(each) for each in given))
+
+
+def _checked(given: Any) -> Any:
+    if isinstance(given, (bytearray, array)):
+        given = np.frombuffer(given, np.uint8 if isinstance(given, bytearray) else np.int64)
+    return Checked(given) if isinstance(given, np.ndarray) else given

@@ -1,4 +1,4 @@
-"""The install compiles the kernel where it can, and goes on where it cannot."""
+"""The install compiles the kernels where it can, and goes on where it cannot."""
 
 import os
 import shutil
@@ -11,8 +11,11 @@ import pytest
 
 from tests.protocol.kernel_forms import ROOT
 
-ASK = "import strandline.protocol.kernel as k; print(k.__file__, k.built().why)"
-NOTE = "the kernel of the record decoder was not compiled; numpy decodes in its place"
+ASK = "import strandline.protocol.kernel as k; print(k.__file__, k.built().why, k.built_encoder().why)"
+NOTES = (
+    "the kernel of the record decoder was not compiled; numpy decodes in its place",
+    "the kernel of the record encoder was not compiled; records are encoded one by one",
+)
 OF_NO_USE = shutil.ignore_patterns("__pycache__", "*.so")
 
 
@@ -64,13 +67,13 @@ def test_the_kernel_is_compiled_at_install(tree: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("no compiler")
     _, target = installed(tree)
-    assert "compiled, " in which(target, tree)
+    assert which(target, tree).count("compiled, ") == 2
     assert not list(target.rglob("setup.py")), "the package has no use for it"
 
 
 def test_without_a_compiler_the_install_goes_on(tree: Path) -> None:
     said, target = installed(tree, CC="false")
-    assert NOTE in said
+    assert all(note in said for note in NOTES)
     assert "it was not compiled when Strandline was installed" in which(target, tree)
 
 
@@ -83,12 +86,12 @@ def test_without_cython_the_build_goes_on(tree: Path, missing: str) -> None:
         (blocked / "Cython.py").write_text("raise ImportError('none here')")
         environment["PYTHONPATH"] = str(blocked)
     else:
-        source = tree / "protocol" / "record_kernel.py"
-        source.write_text(
-            source.read_text() + "\n\ndef wrong() -> int:\n    x: cython.int = 'text'\n    return x\n"
-        )
+        for source in (tree / "protocol").glob("record_[ke]*.py"):
+            source.write_text(
+                source.read_text() + "\n\ndef wrong() -> int:\n    x: cython.int = 'text'\n    return x\n"
+            )
     said = run([sys.executable, "setup.py", "build_ext", "--inplace"], tree, environment)
-    assert NOTE in said
+    assert all(note in said for note in NOTES)
     assert not list(tree.rglob("*.so"))
 
 

@@ -26,7 +26,7 @@ RECORD_OVERHEAD_BYTES = 24  # at most what the varints of a record take, unless 
 
 
 class Records(NamedTuple):
-    """The records of one batch, as `BatchBuilder.fill` takes them."""
+    """The records of one batch, as `BatchBuilder.extend` takes them."""
 
     section: Buffer
     rows: int

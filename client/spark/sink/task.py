@@ -133,7 +133,7 @@ class _Task:
         encoded = encode.encode(block, order, first)
         for records, (begin, end) in zip(encoded, pairwise(first.tolist()), strict=True):
             builder = BatchBuilder(self._options.codec, level=self._options.level)
-            builder.fill(*records)
+            builder.extend(*records)
             rows = array("q", (order[begin:end] + self._row).tobytes())
             producer.put(partitions[int(place[order[begin]])], builder, rows)
 

@@ -43,7 +43,7 @@ def built(rows: list[Row], order: Ints, first: Ints, skipped: int = 0) -> list[b
     batches = []
     for records in encode(made, order, first):
         builder = BatchBuilder()
-        builder.fill(*records)
+        builder.extend(*records)
         batches.append(builder.build())
         assert len(batches[-1]) == builder.size
     return batches
@@ -97,7 +97,7 @@ def test_a_batch_may_be_compressed(codec: Codec) -> None:
     made = block(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), np.arange(100), None)
     (records,) = encode(made, np.arange(100), np.array([0, 100]))
     builder = BatchBuilder(codec)
-    builder.fill(*records)
+    builder.extend(*records)
     batch = builder.build()
     assert [(one.key, one.value, one.timestamp) for one in iterate(batch)] == [row[:3] for row in rows]
     assert (len(batch) < builder.size) == (codec is not Codec.NONE)

@@ -433,4 +433,4 @@ def test_a_builder_takes_records_once() -> None:
     builder = BatchBuilder()
     builder.append(1, None, b"x")
     with pytest.raises(AssertionError):
-        builder.fill(b"", 1, 0, 0)
+        builder.extend(b"", 1, 0, 0)

@@ -360,7 +360,7 @@ class TestMemory:
         def put(rows: int) -> None:
             for at in range(20_000 // rows):
                 builder = BatchBuilder()
-                builder.fill(bytes(30 * rows), rows, 1, 1)
+                builder.extend(bytes(30 * rows), rows, 1, 1)
                 producer.put(T0, builder, array("q", range(at, at + rows)))
 
         for rows in (1, 10, 1000):

@@ -1,0 +1,211 @@
+"""Lists that were handed over whole enter the accumulator: a batch at a time, not record by record.
+
+Records of one partition keep their order, and stand behind what was sent there before. They join the growing
+batch as single records do, linger with it, are numbered, sent, repeated, split and given up with it; only
+that one token stands for all of them.
+Keys share the turns: a batch for one partition, then one for the next, so that all leaders have work. Between
+the turns the sender sends, and room in buffer memory is waited for.
+Left to others: bytes (record_lists.py, record_columns.py), the accumulator's rules (accumulator.py), receipts
+(receipts.py).
+"""
+
+from array import array
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, InvalidPartitions
+from ...protocol.kernel import REFUSED, Encoder
+from ...protocol.records import BatchBuilder
+from .accumulator import Accumulator, Encoded
+from .partition_queues import Run
+from .partitioner import Sticky
+from .receipts import Outcomes
+from .sender import Token
+
+STICKY = -1
+TURN_BYTES_MAX = 1 << 18  # encoded before the event loop goes on
+BOUNDLESS = 1 << 40  # room for a record that is larger than a batch may be
+
+
+class Rows(Protocol):
+    """Records that the encoder takes: `RecordLists` or `RecordColumns`."""
+
+    count: int
+    times: Any
+
+    def placed(self, partitions: int) -> "array[int] | None":
+        """The partition of each key."""
+
+    def measured(self, *rest: Any) -> int:
+        """How many records there is room for."""
+
+    def written(self, *rest: Any) -> int:
+        """Write them."""
+
+
+class Topic(Protocol):
+    """What is known of a topic now."""
+
+    @property
+    def partitions(self) -> Collection[int]:
+        """All of them."""
+
+    @property
+    def led(self) -> Sequence[int]:
+        """Those that have a leader."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Records for one partition, or without a key, that are still to be encoded: `at` up to `stop`."""
+
+    partition: int
+    at: int
+    stop: int
+
+
+class Fit(NamedTuple):
+    """The next records of a group that fit together into a batch."""
+
+    records: int
+    size: int
+    base: int
+    latest: int
+    timestamp: int
+
+
+class Gate(NamedTuple):
+    """What a producer lets lists through."""
+
+    accumulator: Accumulator[Token]
+    sticky: Sticky
+    batch_size: int
+    now: Callable[[], float]
+    wall_ms: Callable[[], int]
+    want: Callable[[TopicPartition], None]  # of a transaction; raises if none is open
+    is_full: Callable[[int], bool]
+
+
+class Bulk:
+    """One list on its way into the accumulator."""
+
+    def __init__(self, encoder: Encoder, gate: Gate, topic: str, rows: Rows, given: Any, count: int) -> None:
+        """`given` is the caller's choice: a partition for all, one for each row, or None.
+
+        The topic has `count` partitions.
+        """
+        self._gate = gate
+        self._topic = topic
+        self._rows = rows
+        self._order: array[int] | None = None
+        places: array[int] | None = None
+        placed = rows.placed(count) if given is None else given
+        if placed is None or isinstance(placed, int):
+            self._groups = [Group(STICKY if placed is None else placed, 0, rows.count)]
+        else:
+            first = array("q", bytes(8 * (max(count, max(placed, default=0) + 1) + 2)))
+            self._order, places = array("q", bytes(8 * rows.count)), array("q", bytes(8 * rows.count))
+            assert encoder.grouped(placed, first, self._order) == rows.count, "places were checked"
+            encoder.inverted(self._order, places)
+            self._groups = [
+                Group(at - 1, first[at], first[at + 1])
+                for at in range(len(first) - 1)
+                if first[at] < first[at + 1]
+            ]
+        self.outcomes = Outcomes(rows.count, rows.times, self._order, places)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all records are in the accumulator."""
+        return not self._groups
+
+    @property
+    def named(self) -> list[int]:
+        """The partitions that records are for."""
+        return [group.partition for group in self._groups if group.partition != STICKY]
+
+    def turn(self, known: Topic) -> int:
+        """Encode records, as long as there is room and it is not too long. The bytes that lack room, or 0."""
+        encoded = 0
+        while self._groups and encoded < TURN_BYTES_MAX:
+            group = self._groups[0]
+            try:
+                size, lacks = self._enter(group, known)
+            except ApiError as trouble:
+                self._give_up(group, trouble)
+                size, lacks = 0, 0
+            if lacks:
+                return lacks
+            encoded += size
+            self._groups.pop(0)
+            if group.at < group.stop:
+                self._groups.append(group)
+        return 0
+
+    def give_up(self, trouble: Exception) -> None:
+        """What is not in the accumulator yet will never be sent."""
+        for group in self._groups:
+            self._give_up(group, trouble)
+        self._groups = []
+
+    def _give_up(self, group: Group, trouble: Exception) -> None:
+        at, group.at = group.at, group.stop
+        self.outcomes.run_refused(Run(self.outcomes, at, group.stop - at, -1), trouble)
+
+    def _enter(self, group: Group, known: Topic) -> tuple[int, int]:
+        """Fill one batch from a group: the bytes that were encoded, and those that there is no room for."""
+        gate, count = self._gate, len(known.partitions)
+        sticky = group.partition == STICKY
+        partition = gate.sticky.choose(self._topic, known.led, count) if sticky else group.partition
+        if partition not in known.partitions:
+            have = f"it has {count}" if count else "it has none"
+            raise InvalidPartitions(f"{self._topic} has no partition {partition}: {have}, counted from 0")
+        name = TopicPartition(self._topic, partition)
+        timestamp = gate.wall_ms()
+        fit = self._fit(group, gate.accumulator.growing(name), timestamp)
+        if fit.records == 0:
+            self._full(name, known, sticky)
+            return 0, 0
+        if gate.is_full(fit.size):
+            return 0, fit.size
+        section = bytearray(fit.size)
+        builder = gate.accumulator.growing(name)
+        delta = 0 if builder is None else builder.count
+        elapsed = -fit.base if self._rows.times is not None else timestamp - fit.base
+        stop = group.at + fit.records
+        written = self._rows.written(self._order, group.at, stop, delta, elapsed, section)
+        assert written == fit.size, "what was measured is written"
+        gate.want(name)
+        run = Run(self.outcomes, group.at, fit.records, -1 if self._rows.times is not None else timestamp)
+        records = Encoded(section, fit.records, fit.base, fit.latest)
+        gate.accumulator.extend(name, records, run, gate.now())
+        group.at = stop
+        if group.at < group.stop:
+            self._full(name, known, sticky)
+        return fit.size, 0
+
+    def _fit(self, group: Group, builder: BatchBuilder | None, timestamp: int) -> Fit:
+        """The next records that fit into the growing batch; into none, one at least."""
+        rows, found = self._rows, array("q", (0, 0))
+        delta = 0 if builder is None else builder.count
+        if builder is not None:
+            base = builder.base_timestamp
+        elif rows.times is None:
+            base = timestamp
+        else:
+            base = int(rows.times[group.at if self._order is None else self._order[group.at]])
+        elapsed = timestamp - base if rows.times is None else -base
+        taken = builder.size if builder is not None else BatchBuilder().size
+        span = self._order, group.at, group.stop, delta, elapsed
+        count = rows.measured(*span, max(self._gate.batch_size - taken, 0), found)
+        if count == 0 and builder is None:
+            count = rows.measured(self._order, group.at, group.at + 1, 0, elapsed, BOUNDLESS, found)
+        assert count != REFUSED, "rows were checked"
+        return Fit(count, found[0], base, base + found[1], timestamp)
+
+    def _full(self, name: TopicPartition, known: Topic, sticky: bool) -> None:
+        self._gate.accumulator.close(name)
+        if sticky:
+            self._gate.sticky.move_on(self._topic, known.led, name.partition)
