@@ -66,6 +66,7 @@ class ProducerConfig(ClientConfig):
     enable_idempotence: bool = True
     linger_ms: float = Field(0, ge=0)
     batch_size: int = Field(16_384, ge=1)
+    list_batch_size: int = Field(1 << 18, ge=1)  # of a list that comes whole, which needs not be waited for
     buffer_memory: int = Field(32 << 20, ge=1)
     max_block_ms: int = Field(60_000, ge=0)
     max_request_size: int = Field(1 << 20, ge=1)
@@ -117,6 +118,12 @@ class ProducerConfig(ClientConfig):
         """The level for the codec; None for its default."""
         own = self.compression_level == CODECS_OWN_LEVEL and self.compression_type != "zstd"
         return None if own else self.compression_level
+
+    @property
+    def bulk_batch_size(self) -> int:
+        """How large the batches of whole lists are: as wanted, if buffer memory has room for some of them."""
+        fair = min(self.list_batch_size, self.buffer_memory // 8, self.max_request_size)
+        return max(fair, self.batch_size)
 
     @property
     def required_acks(self) -> int:

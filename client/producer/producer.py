@@ -97,7 +97,7 @@ class Producer:
         self._gate = Gate(
             self._accumulator,
             self._sticky,
-            config.batch_size,
+            config.bulk_batch_size,
             self._cluster.now,
             self._clock.wall_ms,
             self._check_list,
