@@ -109,6 +109,10 @@ class Producer(Face):
             )
         )
 
+    def send_arrow(self, topic: str, table: Any, **columns: Any) -> Sequence[Receipt]:
+        """Send the rows of a pyarrow Table, RecordBatch or RecordBatchReader, and wait for all."""
+        return self._thread.run(lambda: self._inner.send_arrow(topic, table, **columns))
+
     def flush(self) -> None:
         """Wait until all that was queued is acknowledged or given up."""
         self._thread.run(self._inner.flush)

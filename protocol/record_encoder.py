@@ -537,6 +537,26 @@ def columns_placed(
     return done
 
 
+def spread(places: cython.longlong[::1], choices: cython.longlong[::1], block: cython.longlong) -> int:
+    """Give rows with the place -1 one of `choices`: `block` rows the first one, then the next, and so on.
+
+    How many such rows there are, or REFUSED. Without choices they are only counted.
+    """
+    count: cython.Py_ssize_t = places.shape[0]
+    kinds: cython.longlong = choices.shape[0]
+    row: cython.Py_ssize_t
+    seen: cython.longlong = 0
+    if block < 1:
+        return REFUSED
+    with cython.nogil:
+        for row in range(count):
+            if places[row] == -1:
+                if kinds > 0:
+                    places[row] = choices[seen // block % kinds]
+                seen += 1
+    return seen
+
+
 def grouped(places: cython.longlong[::1], first: cython.longlong[::1], rows: cython.longlong[::1]) -> int:
     """The rows by their places -1, 0, 1, …, in order within each; how many rows there are, or REFUSED.
 

@@ -7,11 +7,13 @@ Keys share the turns: a batch for one partition, then one for the next, so that 
 the turns the sender sends, and room in buffer memory is waited for.
 Left to others: bytes (record_lists.py, record_columns.py), the accumulator's rules (accumulator.py), receipts
 (receipts.py).
+Why: docs/decisions/0056-lists-are-handed-over-whole.md
 """
 
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 from ...base.types import TopicPartition
@@ -26,6 +28,7 @@ from .sender import Token
 
 STICKY = -1
 TURN_BYTES_MAX = 1 << 18  # encoded before the event loop goes on
+CHOICES_MAX = 256  # of partitions for records without a key, then all over again
 BOUNDLESS = 1 << 40  # room for a record that is larger than a batch may be
 
 
@@ -35,8 +38,12 @@ class Rows(Protocol):
     count: int
     times: Any
 
-    def placed(self, partitions: int) -> "array[int] | None":
-        """The partition of each key."""
+    @property
+    def highest(self) -> int:
+        """The highest partition that a record itself asks for, -1 if none does."""
+
+    def placed(self, partitions: int) -> Any:
+        """The partition of each record, -1 for any; None if that is so for all."""
 
     def measured(self, *rest: Any) -> int:
         """How many records there is room for."""
@@ -91,40 +98,33 @@ class Gate(NamedTuple):
 class Bulk:
     """One list on its way into the accumulator."""
 
-    def __init__(self, encoder: Encoder, gate: Gate, topic: str, rows: Rows, given: Any, count: int) -> None:
-        """`given` is the caller's choice: a partition for all, one for each row, or None.
-
-        The topic has `count` partitions.
-        """
+    def __init__(
+        self, encoder: Encoder, gate: Gate, topic: str, rows: Rows, given: int | None, known: Topic
+    ) -> None:
+        """`given` is the partition that the caller wants for all of them, if any."""
         self._gate = gate
         self._topic = topic
         self._rows = rows
         self._order: array[int] | None = None
         places: array[int] | None = None
-        placed = rows.placed(count) if given is None else given
-        if placed is None or isinstance(placed, int):
-            self._groups = [Group(STICKY if placed is None else placed, 0, rows.count)]
+        count = len(known.partitions)
+        placed = rows.placed(count) if given is None else None
+        if placed is None:
+            self._groups = [Group(STICKY if given is None else given, 0, rows.count)]
         else:
-            first = array("q", bytes(8 * (max(count, max(placed, default=0) + 1) + 2)))
+            self._place_others(encoder, placed, known)
+            first = array("q", bytes(8 * (max(count, rows.highest + 1) + 2)))
             self._order, places = array("q", bytes(8 * rows.count)), array("q", bytes(8 * rows.count))
             assert encoder.grouped(placed, first, self._order) == rows.count, "places were checked"
             encoder.inverted(self._order, places)
-            self._groups = [
-                Group(at - 1, first[at], first[at + 1])
-                for at in range(len(first) - 1)
-                if first[at] < first[at + 1]
-            ]
+            bounds = enumerate(pairwise(first), STICKY)
+            self._groups = [Group(place, at, stop) for place, (at, stop) in bounds if at < stop]
         self.outcomes = Outcomes(rows.count, rows.times, self._order, places)
 
     @property
     def is_done(self) -> bool:
         """Whether all records are in the accumulator."""
         return not self._groups
-
-    @property
-    def named(self) -> list[int]:
-        """The partitions that records are for."""
-        return [group.partition for group in self._groups if group.partition != STICKY]
 
     def turn(self, known: Topic) -> int:
         """Encode records, as long as there is room and it is not too long. The bytes that lack room, or 0."""
@@ -150,6 +150,23 @@ class Bulk:
             self._give_up(group, trouble)
         self._groups = []
 
+    def _place_others(self, encoder: Encoder, placed: Any, known: Topic) -> None:
+        """Choose the partitions of records without a key that stand among others.
+
+        They are chosen before any is sent, for the order in a partition is that of the list. So about as many
+        go to one partition as fill a batch.
+        """
+        gate, found = self._gate, array("q", (0, 0))
+        others = encoder.spread(placed, array("q"), 1)
+        if others == 0:
+            return
+        block = max(self._rows.measured(None, 0, self._rows.count, 0, 0, gate.batch_size, found), 1)
+        choices = array("q")
+        for _ in range(min(-(-others // block), CHOICES_MAX)):
+            choices.append(gate.sticky.choose(self._topic, known.led, len(known.partitions)))
+            gate.sticky.move_on(self._topic, known.led, choices[-1])
+        encoder.spread(placed, choices, block)
+
     def _give_up(self, group: Group, trouble: Exception) -> None:
         at, group.at = group.at, group.stop
         self.outcomes.run_refused(Run(self.outcomes, at, group.stop - at, -1), trouble)
@@ -160,8 +177,7 @@ class Bulk:
         sticky = group.partition == STICKY
         partition = gate.sticky.choose(self._topic, known.led, count) if sticky else group.partition
         if partition not in known.partitions:
-            have = f"it has {count}" if count else "it has none"
-            raise InvalidPartitions(f"{self._topic} has no partition {partition}: {have}, counted from 0")
+            raise no_partition(self._topic, partition, count)
         name = TopicPartition(self._topic, partition)
         timestamp = gate.wall_ms()
         fit = self._fit(group, gate.accumulator.growing(name), timestamp)
@@ -209,3 +225,9 @@ class Bulk:
         self._gate.accumulator.close(name)
         if sticky:
             self._gate.sticky.move_on(self._topic, known.led, name.partition)
+
+
+def no_partition(topic: str, partition: int, count: int) -> InvalidPartitions:
+    """The error for a partition that a topic does not have."""
+    have = f"it has {count}" if count else "it has none"
+    return InvalidPartitions(f"{topic} has no partition {partition}: {have}, counted from 0")

@@ -6,17 +6,15 @@ While `buffer_memory` is full, or the topic is not known yet, records wait in a 
 again, for at most `max_block_ms`; then their receipts fail. When the line is full `send` raises
 BufferExhausted. Code that does not await receipts should `await producer.room()`; `send_many` does so by
 itself.
-Left to others: batching (accumulator.py), delivery (sender.py), which partition a key goes to
-(partitioner.py), transactions (transactions.py).
+Left to others: batching (accumulator.py), lists that come whole (bulk.py), delivery (sender.py), which
+partition a key goes to (partitioner.py), transactions (transactions.py).
 Why: docs/decisions/0014-send-is-a-plain-function.md
 """
 
 import asyncio
-from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from itertools import repeat
 from operator import index as whole_number
 from random import Random
 from types import TracebackType
@@ -27,7 +25,7 @@ from ...base.tasks import Tasks
 from ...base.types import Clock, TopicPartition
 from ...protocol import kernel
 from ...protocol.compression import Codec
-from ...protocol.errors import ApiError, InvalidPartitions, MessageTooLarge
+from ...protocol.errors import ApiError, MessageTooLarge
 from ...protocol.kernel import Encoder
 from ...protocol.records import Header
 from ..arguments import checked_headers, checked_partition, checked_timestamp, checked_topic
@@ -37,10 +35,10 @@ from ..network.cluster import Cluster
 from ..results import CommittedOffset, GroupMetadata, Headers, ProducerRecord, Receipt, as_offset
 from ..serializers import serializer_for
 from .accumulator import Accumulator, Limits, record_bytes
-from .bulk import Bulk, Gate, Rows
+from .bulk import Bulk, Gate, Rows, no_partition
 from .partitioner import Sticky, partition_for_key
 from .receipts import Many, One, Outcomes, all_of
-from .record_lists import Serializers, chunks, lists_of
+from .record_lists import PLAIN, Row, Serializers, chunks, lists_of, rows_of
 from .sender import Sender, Sink, Token
 from .transaction_rules import State
 from .transactions import TransactionAborted, Transactions
@@ -182,9 +180,13 @@ class Producer:
         neither interceptors nor a `partitioner`.
         """
         self._check_list()
-        encoder = kernel.encoder()
-        if encoder is None or self._interceptors or self.config.partitioner is not None:
-            return await self._send_each(topic, values, keys, partition, headers, timestamps_ms)
+        encoder = self._list_encoder()
+        if encoder is None:
+            many = Many(asyncio.get_running_loop().create_future())
+            for columns in chunks(values, keys, headers, timestamps_ms):
+                await self._queue_each(topic, rows_of(columns, partition), many)
+            many.close()
+            return await many.future
         given = None if partition is None else checked_partition(partition)
         serializers = Serializers(self._value_out, self._key_out)
         parts: list[Outcomes] = []
@@ -197,38 +199,73 @@ class Producer:
             count += rows.count
         return await all_of(topic, parts)
 
-    async def _send_each(
+    async def _queue_each(self, topic: str, rows: Iterable[Row], many: Many) -> None:
+        """Record by record."""
+        await self._cluster.partitions(topic, self._cluster.deadline(self.config.max_block_ms))
+        for value, key, headers, timestamp_ms, partition in rows:
+            if topic in self._lines or self._is_full(0):
+                await self.room(topic)
+            self._queue(topic, value, key, partition, headers, timestamp_ms, many, many.expect())
+
+    async def send_arrow(
         self,
         topic: str,
-        values: Iterable[Any],
-        keys: Iterable[Any] | None,
-        partition: int | None,
-        headers: Iterable[Headers | None] | None,
-        timestamps_ms: Iterable[int | None] | None,
-    ) -> list[Receipt]:
-        """Record by record."""
-        future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
-        many = Many(future)
-        await self._cluster.partitions(topic, self._cluster.deadline(self.config.max_block_ms))
-        for columns in chunks(values, keys, headers, timestamps_ms):
-            nothing = repeat(None)
-            for value, key, theirs, timestamp_ms in zip(
-                columns[0], *(nothing if one is None else one for one in columns[1:]), strict=False
-            ):
-                if topic in self._lines or self._is_full(0):
-                    await self.room(topic)
-                self._queue(topic, value, key, partition, theirs, timestamp_ms, many, many.expect())
-        many.close()
-        return await future
+        table: Any,
+        *,
+        value: str = "value",
+        key: str | None = None,
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | int | None = None,
+    ) -> Sequence[Receipt]:
+        """Send all rows of a pyarrow Table, RecordBatch or RecordBatchReader; the rest as `send_many`.
 
-    async def _enter(self, encoder: Encoder, topic: str, rows: Rows, given: Any) -> Outcomes:
+        The columns value, key, headers, timestamp and partition are sent, those of them that there are;
+        others are named by the arguments, or left out. A number as `partition` is for all rows. Text is sent
+        as UTF-8, null as a tombstone or as no key. Raises TypeError or ValueError if a column is missing, is
+        of a type that cannot be sent, or would need a serializer.
+        """
+        from . import record_columns as arrow  # here: others do without Arrow
+
+        self._check_list()
+        if self._value_out not in PLAIN or self._key_out not in PLAIN:
+            raise ValueError("send_arrow sends bytes and text: it needs the serializers 'bytes' or 'str'")
+        by_name = isinstance(partition, str) or partition is None
+        names = arrow.Names(value, key, headers, timestamp, partition if isinstance(partition, str) else None)
+        given = None if by_name else checked_partition(partition)  # type: ignore[arg-type]
+        encoder, count = self._list_encoder(), 0
+        parts: list[Outcomes] = []
+        many = Many(asyncio.get_running_loop().create_future())
+        for batch in arrow.batches(table):
+            columns, now_ms = arrow.columns_of(batch, names), self._clock.wall_ms()
+            if given is not None:
+                columns = columns._replace(partition=None)
+            if encoder is None:
+                await self._queue_each(topic, arrow.rows(columns, given, now_ms, count), many)
+            elif batch.num_rows:
+                rows = arrow.records_of(encoder, columns, self.config.max_request_size, now_ms, count)
+                parts.append(await self._enter(encoder, topic, rows, given))
+            count += batch.num_rows
+        many.close()
+        return await (many.future if encoder is None else all_of(topic, parts))
+
+    def _list_encoder(self) -> Encoder | None:
+        """The encoder for whole lists; None if each record must be looked at."""
+        if self._interceptors or self.config.partitioner is not None:
+            return None
+        return kernel.encoder()
+
+    async def _enter(self, encoder: Encoder, topic: str, rows: Rows, given: int | None) -> Outcomes:
         """Let a list into the accumulator, in order, as its partitions and room allow."""
         cluster, block_ms = self._cluster, self.config.max_block_ms
         known = await cluster.partitions(topic, cluster.deadline(block_ms))
-        highest = max(given, default=-1) if isinstance(given, array) else given
-        if highest is not None and highest not in known and highest >= 0:  # it may be a new one
+        highest = rows.highest if given is None else given
+        if highest >= 0 and highest not in known:  # it may be a new one
             await cluster.has(TopicPartition(topic, highest), cluster.deadline(block_ms))
-        bulk = Bulk(encoder, self._gate, topic, rows, given, len(known))
+            known = await cluster.partitions(topic, cluster.deadline(block_ms))
+            if highest not in known:
+                raise no_partition(topic, highest, len(known))
+        bulk = Bulk(encoder, self._gate, topic, rows, given, cluster.view.topics[topic])
         try:
             while not bulk.is_done:
                 view = cluster.view.topics.get(topic)
@@ -472,8 +509,7 @@ class Producer:
                 sticky = True
                 partition = self._sticky.choose(topic, known.led, count)
         if partition not in known.partitions:
-            have = f"it has {count}" if count else "it has none"
-            raise InvalidPartitions(f"{topic} has no partition {partition}: {have}, counted from 0")
+            raise no_partition(topic, partition, count)
         sink = pending.token[0]
         if isinstance(sink, ObservedSink):
             sink.partition = partition

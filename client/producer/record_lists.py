@@ -9,7 +9,7 @@ Left to others: the loops (protocol/record_encoder.py), columns (record_columns.
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from ...protocol.errors import MessageTooLarge
@@ -24,6 +24,7 @@ CHUNK_ROWS = 1 << 14  # of an iterator at once
 NAMES = ("keys", "headers", "timestamps_ms")
 
 Column = list[Any] | None
+Row = tuple[Any, Any, Any, int | None, int | None]  # value, key, headers, timestamp, partition
 
 
 class Serializers(NamedTuple):
@@ -35,6 +36,8 @@ class Serializers(NamedTuple):
 
 class RecordLists:
     """Records as the encoder takes them from lists; also which of them fit into a batch."""
+
+    highest = -1  # of the partitions that they ask for: they ask for none
 
     def __init__(self, encoder: Encoder, values: list[Any], keys: Column, tails: Column, times: Any) -> None:
         self.count = len(values)
@@ -85,6 +88,13 @@ def chunks(
             raise ValueError(f"the argument {name} has more entries than there are values")
 
 
+def rows_of(columns: tuple[list[Any], Column, Column, Column], partition: int | Column) -> Iterator[Row]:
+    """The records of a chunk one by one; `partition` is that of each, or of all."""
+    values, *others = columns
+    each = partition if isinstance(partition, list) else repeat(partition)
+    yield from zip(values, *(repeat(None) if one is None else one for one in others), each, strict=False)
+
+
 def lists_of(
     encoder: Encoder,
     columns: tuple[list[Any], Column, Column, Column],
@@ -128,7 +138,7 @@ def _serialized(what: str, column: Sequence[Any], serializer: Serializer, first:
         for one in column:
             raw = serializer(one)
             found.append(raw if raw is None or type(raw) is bytes else bytes(raw))
-    except Exception as trouble:  # the caller's own serializer may raise anything
+    except BaseException as trouble:
         trouble.add_note(f"it is the {what} of record {first + len(found)} of the list")
         raise
     return found

@@ -244,6 +244,16 @@ def test_groups_keep_the_order_of_rows(encoder: Encoder, places: list[int]) -> N
     assert [order[at] for at in back] == list(range(len(places)))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_without_a_place_get_one_in_blocks(form: str) -> None:
+    encoder, places = encoder_of(form), array("q", [-1, 7, -1, -1, -1, -1, 8, -1])
+    assert encoder.spread(places, array("q"), 2) == 6
+    assert places.count(-1) == 6
+    assert encoder.spread(places, array("q", (3, 4)), 0) == REFUSED
+    assert encoder.spread(places, array("q", (3, 4)), 2) == 6
+    assert places.tolist() == [3, 7, 3, 4, 4, 3, 8, 3]
+
+
 def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     name = kernel.ENCODER_VARIABLE
     assert kernel.encoder_choice({name: "python"}).kernel is None
