@@ -43,10 +43,15 @@ class Sticky:
         self._random = random
         self._chosen: dict[str, int] = {}
 
+    def current(self, topic: str, partitions: int) -> int | None:
+        """The partition that is being filled, if one is."""
+        chosen = self._chosen.get(topic)
+        return chosen if chosen is not None and chosen < partitions else None
+
     def choose(self, topic: str, led: Sequence[int], partitions: int) -> int:
         """The partition to fill now: preferably one of those that have a leader (`led`)."""
-        chosen = self._chosen.get(topic)
-        if chosen is None or chosen >= partitions:
+        chosen = self.current(topic, partitions)
+        if chosen is None:
             chosen = self._chosen[topic] = self._pick(led or range(partitions), None)
         return chosen
 

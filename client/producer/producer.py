@@ -32,6 +32,7 @@ from ..arguments import checked_headers, checked_partition, checked_timestamp, c
 from ..config import ProducerConfig, configure
 from ..interceptors import Chain, ObservedSink, ProducerInterceptor
 from ..network.cluster import Cluster
+from ..network.metadata import TopicView
 from ..results import CommittedOffset, GroupMetadata, Headers, ProducerRecord, Receipt, as_offset
 from ..serializers import serializer_for
 from .accumulator import Accumulator, Limits, record_bytes
@@ -48,6 +49,9 @@ RETRIES_MAX = (1 << 31) - 1
 PARTITIONER_FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
+Raw = tuple[int, bytes | None, bytes | None, Sequence[Header]]  # timestamp, key, value, headers
+
+
 class BufferExhausted(Exception):
     """Buffer memory and the line before it are full, or no room came within `max_block_ms`."""
 
@@ -58,7 +62,7 @@ class Pending(NamedTuple):
     """A record that waits for room, or for its topic to be known."""
 
     partition: int | None
-    record: tuple[int, bytes | None, bytes | None, Sequence[Header]]
+    record: Raw
     token: tuple[Sink, int, int]
     size: int
     deadline: float
@@ -92,6 +96,7 @@ class Producer:
             self._transactions = Transactions(self._cluster, config, self._drained)
         self._freed = asyncio.Event()
         self._closed = False
+        self._now = self._cluster.now
         self._gate = Gate(
             self._accumulator,
             self._sticky,
@@ -104,6 +109,7 @@ class Producer:
 
     async def start(self) -> Self:
         """Connect; raises NetworkException when no server answers."""
+        self._now = asyncio.get_running_loop().time  # once: to ask which loop runs takes a call of the system
         await self._cluster.start()
         self._sender = Sender(
             self._cluster, self._accumulator, self.config, self._freed.set, self._transactions
@@ -441,18 +447,20 @@ class Producer:
                 f"the record has {size} bytes, more than max_request_size = {self.config.max_request_size}"
             )
         timestamp = self._clock.wall_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
-        now = self._cluster.now()
-        record = (timestamp, raw_key, raw_value, checked)
-        deadline = now + self.config.max_block_ms / 1000
+        record, token = (timestamp, raw_key, raw_value, checked), (sink, index, timestamp)
         partition = None if partition is None else checked_partition(partition)
-        pending = Pending(partition, record, (sink, index, timestamp), size, deadline)
         known = self._cluster.view.topics.get(topic)
-        if topic in self._lines or known is None or not known.partitions or self._is_full(size):
-            self._line_up(checked_topic(topic), pending)
-        elif partition is not None and partition not in known.partitions:  # it may be a new one
-            self._line_up(topic, pending)
+        if (
+            topic in self._lines
+            or known is None
+            or not known.partitions
+            or (partition is not None and partition not in known.partitions)  # it may be a new one
+            or self._is_full(size)
+        ):
+            deadline = self._now() + self.config.max_block_ms / 1000
+            self._line_up(checked_topic(topic), Pending(partition, record, token, size, deadline))
         else:
-            self._place(topic, pending)
+            self._place(topic, known, partition, record, token, size)
 
     def _is_full(self, size: int) -> bool:
         used = self._accumulator.used
@@ -482,7 +490,7 @@ class Producer:
                     if pending.partition is not None and pending.partition not in known:
                         await self._cluster.has(TopicPartition(topic, pending.partition), pending.deadline)
                     await self._room(pending.size, pending.deadline)
-                    self._place(topic, pending)
+                    self._place(topic, self._cluster.view.topics[topic], *pending[:4])
                 except (ApiError, BufferExhausted, TransactionAborted, *PARTITIONER_FAULTS) as trouble:
                     pending.token[0].refused(pending.token[1], trouble)
                 line.popleft()
@@ -494,11 +502,17 @@ class Producer:
             del self._lines[topic]
             self._freed.set()
 
-    def _place(self, topic: str, pending: Pending) -> None:
+    def _place(
+        self,
+        topic: str,
+        known: TopicView,
+        partition: int | None,
+        record: Raw,
+        token: tuple[Sink, int, int],
+        size: int,
+    ) -> None:
         """Choose the partition and append, without an await: the order of calls is the order in the log."""
-        known = self._cluster.view.topics[topic]
-        key = pending.record[1]
-        partition, count = pending.partition, len(known.partitions)
+        key, count = record[1], len(known.partitions)
         sticky = False
         if partition is None:
             if self.config.partitioner is not None:
@@ -507,17 +521,17 @@ class Producer:
                 partition = partition_for_key(key, count)
             else:
                 sticky = True
-                partition = self._sticky.choose(topic, known.led, count)
+                partition = self._sticky.current(topic, count)
+                if partition is None:
+                    partition = self._sticky.choose(topic, known.led, count)
         if partition not in known.partitions:
             raise no_partition(topic, partition, count)
-        sink = pending.token[0]
-        if isinstance(sink, ObservedSink):
-            sink.partition = partition
-        now = self._cluster.now()
+        if isinstance(token[0], ObservedSink):
+            token[0].partition = partition
         name = TopicPartition(topic, partition)
         if self._transactions is not None:
             self._transactions.want(name)
-        closed = self._accumulator.append(name, pending.record, pending.token, now, pending.size)
+        closed = self._accumulator.append(name, record, token, self._now(), size)
         if closed and sticky:
             self._sticky.move_on(topic, known.led, partition)
         self._wake()
