@@ -38,7 +38,6 @@ SEED = cython.declare(cython.ulonglong, 0x9747B28C)  # of Kafka's murmur2
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _size(number: cython.longlong) -> cython.longlong:
@@ -56,7 +55,6 @@ def _size(number: cython.longlong) -> cython.longlong:
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _put(out: cython.uchar[::1], at: cython.longlong, number: cython.longlong) -> cython.longlong:
@@ -75,7 +73,6 @@ def _put(out: cython.uchar[::1], at: cython.longlong, number: cython.longlong) -
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _body(
@@ -94,7 +91,6 @@ def _body(
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(check=False)
 def _length(of: object) -> cython.longlong:
     """The length of bytes, -1 of None, -2 of anything else."""
@@ -106,7 +102,6 @@ def _length(of: object) -> cython.longlong:
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(check=False)
 def _copy(
     of: object, out: cython.uchar[::1], at: cython.longlong, length: cython.longlong
@@ -122,9 +117,9 @@ def _copy(
 
 
 def list_checked(values: list, keys: list | None, tails: list | None, bytes_max: cython.longlong) -> int:
-    """The first row that is no record of at most `bytes_max` bytes of key, value and headers.
+    """The first row that is no record of at most `bytes_max` bytes; without one, the number of rows.
 
-    The number of rows if there is none; REFUSED if the lists differ in length. No list: None in all rows.
+    REFUSED if the lists differ in length. No list: None in all rows.
     """
     row: cython.Py_ssize_t
     count: cython.Py_ssize_t = len(values)
@@ -140,15 +135,12 @@ def list_checked(values: list, keys: list | None, tails: list | None, bytes_max:
             key = _length(keys[row])
         if tails is not None:
             tail = _length(tails[row])
-        if value < -1 or key < -1 or tail < -1:
-            return row
-        if max(value, 0) + max(key, 0) + max(tail, 0) > bytes_max:
+        if min(value, key, tail) < -1 or max(value, 0) + max(key, 0) + max(tail, 0) > bytes_max:
             return row
     return count
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(check=False)
 def _list_fits(
     values: list,
@@ -207,9 +199,7 @@ def list_measured(
             key = _length(keys[row])
         if tails is not None:
             tail = _length(tails[row])
-        if value < -1 or key < -1 or tail < -1:
-            return REFUSED
-        if value > FIELD_MAX or key > FIELD_MAX or tail > FIELD_MAX:
+        if min(value, key, tail) < -1 or max(value, key, tail) > FIELD_MAX:
             return REFUSED
         if times is not None:
             since = times[row] + elapsed
@@ -260,9 +250,7 @@ def list_written(
             key = _length(keys[row])
         if tails is not None:
             tail = _length(tails[row])
-        if value < -1 or key < -1 or tail < -1:
-            return REFUSED
-        if value > FIELD_MAX or key > FIELD_MAX or tail > FIELD_MAX:
+        if min(value, key, tail) < -1 or max(value, key, tail) > FIELD_MAX:
             return REFUSED
         if times is not None:
             since = times[row] + elapsed
@@ -290,7 +278,6 @@ def list_written(
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _inside(start: cython.longlong, length: cython.longlong, size: cython.longlong) -> cython.bint:
@@ -358,7 +345,6 @@ def columns_measured(
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _moved(
@@ -443,7 +429,6 @@ def columns_written(
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _low(number: cython.ulonglong) -> cython.uint:
