@@ -4,9 +4,12 @@ One cluster lives through all stories; each has a topic of its own and leaves ev
 """
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 
+import confluent_kafka
+import pyarrow as pa
 import pytest
 
 from strandline.base.types import TopicPartition
@@ -218,6 +221,53 @@ def test_all_stopped_together_wait_for_nobody(cluster: LocalCluster) -> None:
             view.wait_full_isr()
         assert_kept(load)
         wait_alike(cluster, topic, 3)
+
+
+LISTED = 9_000
+
+
+def test_a_list_survives_its_leader(cluster: LocalCluster) -> None:
+    """A leader is killed while a list is on its way; librdkafka reads each record once, in order, as told."""
+    topic, values = "listed", [b"%d" % n * 20 for n in range(LISTED)]
+    keys = [b"k%d" % (n % 1000) if n % 3 else None for n in range(LISTED)]
+    with (
+        create(cluster, topic, sorted(cluster.brokers)),
+        Producer(cluster.bootstrap, list_batch_size=4_000, buffer_memory=200_000) as producer,
+    ):
+        killer = threading.Timer(0.02, cluster.brokers[2].kill)
+        killer.start()
+        receipts = producer.send_many(topic, values, keys=keys)
+        killer.join()
+        more = producer.send_arrow(topic, pa.table({"value": values[:1000]}), partition=1)
+    read = read_by_librdkafka(cluster, topic, LISTED + 1000)
+    assert len(read) == LISTED + 1000
+    told: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for value, key, receipt in zip(values, keys, receipts, strict=True):
+        assert read[receipt.partition, receipt.offset] == (key, value)
+        told[receipt.partition].append(receipt.offset)
+    for value, receipt in zip(values, more, strict=False):
+        assert read[receipt.partition, receipt.offset] == (None, value)
+    assert all(offsets == sorted(offsets) for offsets in told.values()), "the order of the list"
+
+
+def read_by_librdkafka(
+    cluster: LocalCluster, topic: str, count: int
+) -> dict[tuple[int, int], tuple[bytes | None, bytes | None]]:
+    """All records of a topic by partition and offset, until so many are there, and a moment longer."""
+    alone = {"group.id": "lists", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    reader = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, **alone})
+    reader.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in range(3)])
+    found: dict[tuple[int, int], tuple[bytes | None, bytes | None]] = {}
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        messages = reader.consume(10_000, 0.5)
+        for one in messages:
+            assert one.error() is None, one.error()
+            found[one.partition(), one.offset()] = (one.key(), one.value())
+        if len(found) >= count and not messages:
+            break
+    reader.close()
+    return found
 
 
 def test_a_killed_coordinator_loses_no_committed_offset(cluster: LocalCluster) -> None:

@@ -1,15 +1,18 @@
 """Arrow columns as the records of many batches at once, the inverse of protocol/columns.py.
 
-A record is a row of pieces: varints, key, varints, value, headers. The varints of all rows are written by
-numpy, one field after another. Then Arrow puts the pieces together: all of them stand in one binary array,
-and `take` picks them in the order of the records, which costs one copy however the rows are to be sorted.
+The compiled encoder writes them, as it does for the producer. Where it is missing numpy does: a record is a
+row of pieces: varints, key, varints, value, headers. The varints of all rows are written by numpy, one field
+after another. Then Arrow puts the pieces together: all of them stand in one binary array, and `take` picks
+them in the order of the records, which costs one copy however the rows are to be sorted.
 A record without headers ends with a zero byte. It is written as the first byte of what follows, which saves
 a piece for each record.
 Pure. Left to others: which rows make a batch (route.py), its header (protocol/records.py).
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ....protocol import kernel
+from ....protocol.kernel import REFUSED, Encoder
 from ....protocol.primitives import Buffer
+from ...producer.bulk import BOUNDLESS
+from ...producer.record_columns import RecordColumns, places
 from .trouble import BadRow
 
 Ints = npt.NDArray[np.int64]
@@ -79,6 +86,32 @@ def encode(rows: Block, order: Ints, first: Ints) -> list[Records]:
 
     Each has bytes of its own: one that waits for its leader must not keep those of all others in memory.
     """
+    encoder = kernel.encoder()
+    found = None if encoder is None else _by_kernel(encoder, rows, order, first)
+    return _by_numpy(rows, order, first) if found is None else found
+
+
+def _by_kernel(encoder: Encoder, rows: Block, order: Ints, first: Ints) -> list[Records] | None:
+    """As `encode`; None for rows that the kernel refuses."""
+    key, value, tail = (None if one is None else places(one) for one in (rows.key, rows.value, rows.headers))
+    assert value is not None, "rows have values"
+    source = RecordColumns(encoder, value, key, tail, np.array(rows.timestamp, np.int64))
+    order = np.array(order, np.int64)
+    made: list[Records] = []
+    for begin, end in pairwise(first.tolist()):
+        found = array("q", (0, 0))
+        base = int(rows.timestamp[order[begin]])
+        if source.measured(order, begin, end, 0, -base, BOUNDLESS, found) != end - begin:
+            return None
+        section = bytearray(found[0])
+        if source.written(order, begin, end, 0, -base, section) == REFUSED:
+            return None
+        made.append(Records(section, end - begin, base, base + found[1]))
+    return made
+
+
+def _by_numpy(rows: Block, order: Ints, first: Ints) -> list[Records]:
+    """As `encode`, in many passes."""
     count = np.diff(first)
     timestamp = rows.timestamp[order]
     base = timestamp[first[:-1]]
@@ -208,12 +241,12 @@ def _pieces(
 def _joined(pieces: list[tuple[pa.Array, Ints | None]], leads: bool) -> tuple[memoryview, Ints]:
     """All records in one buffer, and where each starts; at the end, where the last one ends."""
     count = len(pieces[0][0])
-    arrays = [array for array, _ in pieces]
+    arrays = [piece for piece, _ in pieces]
     index = np.empty((count, len(pieces)), np.int64)
     base = 0
-    for column, (array, order) in enumerate(pieces):
+    for column, (piece, order) in enumerate(pieces):
         index[:, column] = base + (np.arange(count) if order is None else order)
-        base += len(array)
+        base += len(piece)
     flat = index.ravel()
     if leads:
         arrays.append(pa.array([b"\0"], pa.binary()))

@@ -1,5 +1,6 @@
 """Many records at once are the bytes that they are one by one."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -10,9 +11,21 @@ from hypothesis import strategies as st
 
 from strandline.client.spark.sink.encode import Ints, block, encode, encoded_headers, lengths, varints
 from strandline.client.spark.sink.trouble import BadRow
+from strandline.protocol import kernel
 from strandline.protocol.column_arrow import HEADERS
 from strandline.protocol.compression import Codec
 from strandline.protocol.records import BatchBuilder, Header, iterate, signed
+from tests.protocol.kernel_forms import encoder_of
+
+
+@pytest.fixture(autouse=True, params=["compiled", "numpy"])
+def form(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Which encoder there is."""
+    found = None if request.param == "numpy" else encoder_of(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "encoder", lambda: found)
+        yield
+
 
 Row = tuple[bytes | None, bytes | None, int, list[Header] | None]
 

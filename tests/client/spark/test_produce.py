@@ -226,7 +226,9 @@ def test_a_batch_that_waits_keeps_no_others_in_memory(double: Any) -> None:
         write(double, [(bytes(50), at % 2) for at in range(100)])
     assert len(builders) > 2
     for builder in builders:
-        assert all(isinstance(part, bytes) for part in builder._parts), "no view of a larger buffer"
+        assert all(isinstance(part, bytes | bytearray) for part in builder._parts), (
+            "no view of a larger buffer"
+        )
 
 
 def test_a_batch_that_is_too_large_for_its_topic_is_split(double: Any) -> None:
