@@ -34,7 +34,7 @@ check: setup
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q --no-header tests/test_tidy.py tests/test_circles.py tests/test_docs.py tests/test_ways.py tests/mutation
 
-# Two files at a time; then, in turn, what starts brokers as processes (tests/conftest.py).
+# Two files at a time, the long ones first (tests/conftest.py).
 test: setup
 	$(BIN)/python -m pytest -ra --no-header -n 2 --no-loadscope-reorder tests
 

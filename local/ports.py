@@ -1,12 +1,18 @@
 """Free ports for processes on this machine, outside the kernel's ephemeral range.
 
 A killed broker needs its port back when it starts again. A port from the ephemeral range could by then be the
-local end of some outgoing connection.
+local end of some outgoing connection; and another process that looks for a free port could be given it. So
+whoever was given a port keeps it until its process ends: a lock on the byte with that number in a file that
+all share. Who listens without asking here is seen by trying.
 """
 
+import fcntl
 import os
 import random
 import socket
+import tempfile
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 FIRST_PORT = 15_000
@@ -30,12 +36,34 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
         return False
 
 
+@cache
+def _locks(process: int) -> int:
+    """The file of locks; a forked process has none of its parent's, and opens it for itself."""
+    path = Path(tempfile.gettempdir()) / f"strandline-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+_KEPT: set[tuple[int, int]] = set()  # the ports of this process, and of those that it was forked from
+
+
+def keep(port: int) -> bool:
+    """Keep a port until this process ends. False if it has been kept before, here or by another process."""
+    process = os.getpid()
+    if (process, port) in _KEPT:
+        return False
+    with suppress(BlockingIOError, PermissionError):
+        fcntl.lockf(_locks(process), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        _KEPT.add((process, port))
+        return True
+    return False
+
+
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """`count` ports that are free now, chosen at random so that two callers seldom collide."""
+    """`count` ports that are free now, chosen at random; no other caller is given them meanwhile."""
     drawn = random.Random(os.getpid() ^ random.SystemRandom().getrandbits(32))
     found: list[int] = []
     while len(found) < count:
         port = drawn.randint(FIRST_PORT, _last_port())
-        if port not in found and is_free(port, host):
+        if keep(port) and is_free(port, host):
             found.append(port)
     return found

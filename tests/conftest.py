@@ -1,8 +1,10 @@
 """What all tests share: a real ZooKeeper and a real Spark session, each started when first wanted."""
 
-import os
+import gc
+import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from strandline.local.embedded_zookeeper import Zookeeper
+from tests.spark_sessions import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,45 +27,76 @@ settings.register_profile(
 settings.load_profile("same")
 
 
-ALONE = tuple(
-    f"tests/{folder}/" for folder in ("bench", "cli", "conformance", "docker", "integration", "testing")
-)
-"""Where tests start brokers as processes, and look at how soon something happens."""
+ROOT = Path(__file__).resolve().parent.parent
 
-FILES = tuple(f"tests/conformance/test_{name}.py" for name in ("dump_like_kafka", "kafka_fixtures"))
-"""Those among them that only read files."""
+SHARED = {
+    "spark": re.compile(r"\b(spark|both|strandline_cluster): "),
+    "conformance": re.compile(r"\b(running|drivers|driver|administrator|ours|healed): "),
+}
+"""What is started once and shared by many files, and how a file of tests asks for it."""
 
-SPARK = "tests/client/spark/"
-"""Where tests share one Spark session. How soon something happens is nothing that they look at."""
+LONGEST = (
+    "group:spark", "group:conformance", "simulation/test_seeds.py", "client/spark/test_shipping.py",
+    "integration/test_recovery.py", "integration/test_why.py", "conformance/differential", "docker",
+    "client/spark/test_oldest_pyspark.py", "conformance/test_leader_moves.py", "bench", "integration",
+    "conformance", "protocol/test_columns.py", "protocol/test_kernel.py", "protocol/test_kernel_build.py",
+    "storage/test_corruption_sweep.py", "group:cli", "simulation", "test_tidy.py",
+)  # fmt: skip
+"""What takes half a minute or more, in the order in which it is begun; everything else follows."""
 
 
-class InTurn(LoadFileScheduling):
-    """Files side by side. Spark comes first, in one process; what wants the machine for itself comes last."""
+class Side(LoadFileScheduling):
+    """Files side by side, in two processes; but what shares a Spark session, or a cluster, in one of them."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(SPARK):
-            return "spark"
-        return "alone" if wants_the_machine(nodeid) else str(super()._split_scope(nodeid))
+        return scope_of(nodeid)
 
 
-def wants_the_machine(nodeid: str) -> bool:
-    """Whether nothing else should run beside this test."""
-    return nodeid.startswith(ALONE) and not nodeid.startswith(FILES)
+@cache
+def shared_by(file: str) -> str | None:
+    """The group to which a file of tests belongs, if it belongs to one."""
+    group = "conformance" if file.startswith("tests/conformance/") else "spark"
+    text = (ROOT / file).read_text()
+    return f"group:{group}" if SHARED[group].search(text) else None
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InTurn:
+def scope_of(nodeid: str) -> str:
+    """What is run in one process, in order: the files that share something, else each file."""
+    file = nodeid.partition("::")[0]
+    if file.startswith("tests/cli/"):
+        return "group:cli"
+    if file.startswith(("tests/client/spark/", "tests/conformance/")):
+        return shared_by(file) or file
+    return file
+
+
+def turn_of(nodeid: str) -> int:
+    """When it is begun."""
+    scope = scope_of(nodeid).removeprefix("tests/")
+    begun = (turn for turn, name in enumerate(LONGEST) if scope == name or scope.startswith(f"{name}/"))
+    return next(begun, len(LONGEST))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Side:
     """For `make test`."""
-    return InTurn(config, log)
+    return Side(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes minutes is run when it is asked for: `make storage-long`, `simulate-long`, `faults`,
-    `spark-matrix`, `spark-long`."""
+    `spark-matrix`, `spark-long`.
+    """
     for marker in ("long", "faults", "matrix"):
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[each for each in items if each.get_closest_marker(marker)])
             items[:] = [item for item in items if item.get_closest_marker(marker) is None]
-    items.sort(key=lambda each: wants_the_machine(each.nodeid) - each.nodeid.startswith(SPARK))
+    items.sort(key=lambda each: turn_of(each.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """What has been collected stays to the end: no later collection of garbage walks through all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -91,28 +125,28 @@ def kafka_source(request: pytest.FixtureRequest) -> tuple[list[Path], str]:
 
 
 @pytest.fixture(scope="session")
-def spark(kafka_source: tuple[list[Path], str]) -> "Iterator[SparkSession]":
+def spark(
+    kafka_source: tuple[list[Path], str], tmp_path_factory: pytest.TempPathFactory
+) -> "Iterator[SparkSession]":
     """Two cores, nothing heard outside of this machine, and workers with this interpreter."""
     from pyspark.sql import SparkSession
 
     from strandline.client.spark import register
 
-    before = os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraClassPath", ":".join(map(str, kafka_source[0])))
-        .getOrCreate()
-    )
-    register(session)
-    yield session
-    session.stop()
-    if before is None:
-        del os.environ["PYSPARK_PYTHON"]
-    else:
-        os.environ["PYSPARK_PYTHON"] = before
+    ours = {
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": spark_home(tmp_path_factory.mktemp("spark") / "home"),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ours.items():
+            patch.setenv(name, value)
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.log.level", "ERROR")
+            .config("spark.driver.extraClassPath", ":".join(map(str, kafka_source[0])))
+            .getOrCreate()
+        )
+        register(session)
+        yield session
+        session.stop()

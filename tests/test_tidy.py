@@ -8,7 +8,8 @@ import importlib
 import importlib.util
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -112,13 +113,50 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", list(sources(tests=True)), ids=relative)
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget() -> Iterator[None]:
+    """Trees are large, and other tests follow in this process."""
+    yield
+    tree_of.cache_clear()
+    text_of.cache_clear()
+
+
+def in_each_file(*, tests: bool = False) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """One test for all files, which tells of each one that is not so: thousands of tests take longer."""
+
+    def made(check: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            wrong: list[str] = []
+            for path in sources(tests=tests):
+                try:
+                    check(path)
+                except (AssertionError, pytest.fail.Exception) as trouble:
+                    wrong.append(str(trouble))
+            assert not wrong, "\n".join(wrong)
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return made
+
+
+@in_each_file(tests=True)
 def test_files_and_functions_are_small(path: Path) -> None:
-    text = path.read_text()
+    text = text_of(path)
     assert text.count("\n") <= FILE_LINES_MAX, (
         f"{relative(path)} has {text.count(chr(10))} lines: two ideas share a room"
     )
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             assert lines <= FUNCTION_LINES_MAX, (
@@ -129,13 +167,13 @@ def test_files_and_functions_are_small(path: Path) -> None:
 STARTS = frozenset({"run_in_executor", "to_thread", "create_task", "ensure_future"})
 
 
-@pytest.mark.parametrize("path", list(sources()), ids=relative)
+@in_each_file()
 def test_whoever_starts_something_hears_how_it_ended(path: Path) -> None:
     """A call whose future nobody holds: if it fails, nobody hears of it before the collector finds it.
 
     A TaskGroup, which is always called `group`, holds its own.
     """
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             called = node.value.func
             if isinstance(called, ast.Attribute) and getattr(called.value, "id", "") == "group":
@@ -144,10 +182,10 @@ def test_whoever_starts_something_hears_how_it_ended(path: Path) -> None:
             assert name not in STARTS, f"{relative(path)}:{node.lineno} {name}: who hears that it has failed?"
 
 
-@pytest.mark.parametrize("path", list(sources()), ids=relative)
+@in_each_file()
 def test_every_case_can_be_reached(path: Path) -> None:
     """A class that an earlier case of the same match has taken, whatever is in it, comes to no later one."""
-    for match in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Match)):
+    for match in (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Match)):
         taken: set[str] = set()
         for case in match.cases:
             pattern = case.pattern
@@ -185,16 +223,16 @@ def test_no_room_is_a_hall(room: str) -> None:
 POINTER = re.compile(r"(?<![\w./*-])((?:[a-z_]+/)*[a-z_0-9]+\.py)(?![\w])")
 
 
-@pytest.mark.parametrize("path", list(sources()), ids=relative)
+@in_each_file()
 def test_files_that_are_named_exist(path: Path) -> None:
     """A docstring or a comment that sends its reader elsewhere: from its folder, its floor, or the root."""
     floor = ROOT / relative(path).partition("/")[0]
     said = [
         node.value
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" in node.value
     ]
-    said += [line.partition("#")[2] for line in path.read_text().splitlines() if "#" in line]
+    said += [line.partition("#")[2] for line in text_of(path).splitlines() if "#" in line]
     for name in POINTER.findall("\n".join(said)):
         places = (path.parent, floor, ROOT, ROOT / "tests")
         assert any((place / name).exists() for place in places), (
@@ -202,9 +240,9 @@ def test_files_that_are_named_exist(path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("path", list(sources(tests=True)), ids=relative)
+@in_each_file(tests=True)
 def test_modules_and_public_classes_have_their_sentence(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     assert ast.get_docstring(tree), f"{relative(path)} does not say what it is"
     if path.is_relative_to(ROOT / "tests"):
         return
@@ -215,19 +253,19 @@ def test_modules_and_public_classes_have_their_sentence(path: Path) -> None:
             )
 
 
-@pytest.mark.parametrize("path", list(sources()), ids=relative)
+@in_each_file()
 def test_banned_names_have_replacements(path: Path) -> None:
     name = relative(path)
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(text_of(path).splitlines(), 1):
         code = line.split("#", 1)[0]
         for pattern, (instead, allowed) in BANNED.items():
             if re.search(pattern, code) and not name.startswith(tuple(allowed)):
                 pytest.fail(f"{name}:{number}: {line.strip()!r}: use {instead}")
 
 
-@pytest.mark.parametrize("path", list(sources()), ids=relative)
+@in_each_file()
 def test_who_catches_everything_passes_it_on(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if (
             isinstance(node, ast.ExceptHandler)
             and isinstance(node.type, ast.Name)
@@ -327,9 +365,9 @@ def _is_level(called: ast.expr) -> bool:
     )
 
 
-@pytest.mark.parametrize("path", list(sources()), ids=relative)
+@in_each_file()
 def test_messages_use_the_words_of_the_field(path: Path) -> None:
-    for line, text in spoken(ast.parse(path.read_text())):
+    for line, text in spoken(tree_of(path)):
         for word in WORD.findall(text):
             pytest.fail(
                 f"{relative(path)}:{line} says {word!r}: say {WORDS[word.lower()]!r} in {text[:80]!r}"
@@ -340,7 +378,7 @@ def test_an_event_is_a_subject_and_a_verb_and_means_one_thing() -> None:
     """An event that is logged in several places has the same facts; where some are unknown, fewer of them."""
     facts: dict[str, list[tuple[frozenset[str], str]]] = {}
     for path in sources():
-        for call, event in logged(ast.parse(path.read_text())):
+        for call, event in logged(tree_of(path)):
             place = f"{relative(path)}:{call.lineno} {event}"
             assert EVENT.fullmatch(event), f"{place}: an event is snake_case, a subject and a verb"
             parts = set(event.split("_"))

@@ -7,6 +7,7 @@ import pytest
 
 from strandline.cli.app import ORDER
 from strandline.local.cluster import find
+from tests.cli.conftest import free_port
 
 SETTINGS = {"default.replication.factor": 3, "min.insync.replicas": 3, "zookeeper.session.timeout.ms": 6000}
 
@@ -72,6 +73,7 @@ def test_version(alone) -> None:
 
 
 def test_a_cluster_whose_brokers_do_not_start_leaves_nothing_running(alone) -> None:
-    wrong = alone("up", "--dir", alone.directory / "c", "--port", 19_980, "--override", "no.such=1", expect=1)
+    words = ("up", "--dir", alone.directory / "c", "--port", free_port(), "--override", "no.such=1")
+    wrong = alone(*words, expect=1)
     assert "no.such" in wrong.err
     assert not (alone.directory / "c" / "cluster.json").exists()

@@ -227,7 +227,7 @@ def wrapped(record: Record) -> Record:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_damaged_batches_fool_nobody(form: str) -> None:
+def test_tens_of_thousands_of_damaged_batches_fool_nobody(form: str) -> None:
     source = random.Random(4)
     whole = [
         batch(values_of(source, source.randint(1, 5), shape), source.randint(0, 9), codec)
@@ -235,7 +235,7 @@ def test_a_hundred_thousand_damaged_batches_fool_nobody(form: str) -> None:
         for codec in [Codec.NONE] * 5 + list(Codec)
     ]
     whole = [data for data in whole if len(data) < 4000]
-    decoded, turns = 0, {"numpy": 100_000, "compiled": 30_000, "plain": 10_000}[form]
+    decoded, turns = 0, {"numpy": 30_000, "compiled": 30_000, "plain": 10_000}[form]
     for turn in range(turns):
         data = bytearray(source.choice(whole))
         for _ in range(source.randint(1, 3)):

@@ -1,6 +1,7 @@
 """The oldest PySpark that is supported runs a core of these tests too: what later ones have is not missed.
 
-Only pyspark is another one, all else is of this environment. It is fetched once, into the user's cache.
+Only pyspark is another one, all else is of this environment. It is fetched once, into the user's cache; CI
+fetches it while it checks (tests/fetch.py). `make spark-long` runs whole files with it.
 """
 
 import os
@@ -8,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +17,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 OLDEST = re.search(r'"pyspark>=([\d.]+)', (ROOT / "pyproject.toml").read_text()).group(1)  # type: ignore[union-attr]
-CORE = ("test_stream_reader.py", "test_stream.py", "test_source.py")
+CORE = (
+    "test_stream_reader.py",
+    "test_stream.py::test_a_run_that_ends_by_itself_keeps_to_the_limit",
+    "test_source.py::test_rows_are_the_records",
+)
+WHOLE = ("test_stream_reader.py", "test_stream.py", "test_source.py", "test_write.py")
 FETCH_S_MAX = 900
 WAIT_S = 900
 
@@ -28,7 +35,7 @@ def fetched() -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pyspark-") as place:
             line = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            line += ["--no-deps", "--no-compile", "--target", f"{place}/pyspark", f"pyspark=={OLDEST}.*"]
+            line += ["--no-deps", "--target", f"{place}/pyspark", f"pyspark=={OLDEST}.*"]
             done = subprocess.run(line, capture_output=True, text=True, timeout=FETCH_S_MAX, check=False)
             if done.returncode:
                 said = "\n".join(done.stderr.strip().splitlines()[-3:])
@@ -41,15 +48,16 @@ def fetched() -> Path:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_oldest_pyspark_passes_the_core() -> None:
+@pytest.mark.parametrize("files", [CORE, pytest.param(WHOLE, marks=pytest.mark.long)], ids=["core", "whole"])
+def test_the_oldest_pyspark_passes(files: Sequence[str]) -> None:
     environment = {**os.environ, "PYTHONPATH": str(fetched())}
     asked = [sys.executable, "-c", "import pyspark; print(pyspark.__version__)"]
     version = subprocess.run(
         asked, env=environment, capture_output=True, text=True, check=True
     ).stdout.strip()
     assert version.startswith(f"{OLDEST}.")
-    files = [f"tests/client/spark/{name}" for name in CORE]
-    line = [sys.executable, "-m", "pytest", "-q", "-ra", "--no-header", "-n", "0", *files]
+    named = [f"tests/client/spark/{name}" for name in files]
+    line = [sys.executable, "-m", "pytest", "-q", "-ra", "--no-header", "-n", "0", *named]
     done = subprocess.run(
         line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False
     )

@@ -20,6 +20,7 @@ import pyspark_strandline
 from strandline.client.spark.snapshot import of_json
 from strandline.client.spark.source import StrandlineDataSource
 from strandline.client.spark.stream import StrandlineStreamReader
+from tests.spark_sessions import spark_home
 from tests.storage.closed_dirs import ClosedBroker, Facts, batch, marker
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -117,9 +118,14 @@ def run(script: str, double: Any, tmp_path: Path, workers: str, **environment: s
     for _ in range(20):
         log.add([(1000, None, b"x", [])])
     names = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    ours = {
+        "PYSPARK_PYTHON": workers,
+        "PYTHONPATH": str(ROOT / ".src"),
+        "SPARK_HOME": spark_home(tmp_path / "home"),
+    }
     ended = subprocess.run(
         [sys.executable, "-c", script, double.servers, str(closed_logs(tmp_path))],
-        env={**names, "PYSPARK_PYTHON": workers, "PYTHONPATH": str(ROOT / ".src"), **environment},
+        env={**names, **ours, **environment},
         cwd=tmp_path,
         capture_output=True,
         text=True,
