@@ -27,7 +27,9 @@ POLICIES = frozenset({"delete", "compact"})
 
 
 def check_policy(text: str) -> str:
-    """A cleanup policy: delete, compact, or both."""
+    """A cleanup policy: delete, compact, both, or neither, which keeps everything."""
+    if not text.strip():
+        return ""
     parts = [part.strip() for part in text.split(",")]
     if not POLICIES.issuperset(parts):
         raise ValueError("must be a list of delete, compact")
@@ -81,7 +83,10 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         "delete",
         kafka="log.cleanup.policy",
         restart=False,
-        help=("delete removes old segments, compact keeps the last record of each key; both may be given."),
+        help=(
+            "delete removes old segments, compact keeps the last record of each key; both may be given, or "
+            "nothing, which keeps everything."
+        ),
     )
     retention_ms: int = option(
         7 * DAY_MS,

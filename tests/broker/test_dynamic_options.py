@@ -66,6 +66,7 @@ def test_every_dynamic_option_has_a_way_to_take_effect() -> None:
         ("log.cleaner.io.buffer.load.factor", "0", "more than 0"),
         ("compression.type", "brotli", "must be one of producer, uncompressed"),
         ("log.cleanup.policy", "compost", "must be a list of delete, compact"),
+        ("log.cleanup.policy", "delete,", "must be a list of delete, compact"),
         ("unclean.leader.election.enable", "yes", "must be true or false"),
     ],
 )

@@ -57,6 +57,10 @@ def test_confluent_changes_a_topic(drivers: dict[str, Any], ours: Any, topic: st
     assert in_force(ours, "segment.ms", topic=topic) == ("7000", 1)
     confluent_changes(admin, "topic", topic, segment_ms=None)
     assert in_force(ours, "segment.ms", topic=topic)[1] == 5
+    entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SUBTRACT)
+    resource = ConfigResource(TYPES["topic"], topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    assert in_force(ours, "cleanup.policy", topic=topic) == ("", 1), "neither: everything is kept"
     with pytest.raises(KafkaException, match=r"retention\.ms = 'soon': must be a whole number") as refused:
         confluent_changes(admin, "topic", topic, retention_ms="soon")
     assert refused.value.args[0].name() == "INVALID_CONFIG"

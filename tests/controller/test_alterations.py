@@ -49,6 +49,8 @@ def test_lists_grow_and_shrink() -> None:
     assert applied(
         {"cleanup.policy": "compact, delete"}, SettingChange("cleanup.policy", Operation.SUBTRACT, "compact")
     ) == {"cleanup.policy": "delete"}
+    subtract = SettingChange("cleanup.policy", Operation.SUBTRACT, "compact")
+    assert applied(KNOWN, subtract)["cleanup.policy"] == ""
     with pytest.raises(InvalidConfig, match=r"retention\.ms: append needs an option that is a list"):
         applied(KNOWN, SettingChange("retention.ms", Operation.APPEND, "5"))
 

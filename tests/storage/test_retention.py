@@ -122,8 +122,9 @@ def test_the_oldest_go_while_the_partition_is_too_large(filled: Place) -> None:
     assert filled.log.start_offset == 3
 
 
-def test_a_compacted_topic_loses_only_what_lies_below_its_start(filled: Place) -> None:
-    configure(filled, retention_ms="1", retention_bytes="1", cleanup_policy="compact")
+@pytest.mark.parametrize("policy", ["compact", ""])
+def test_a_topic_without_delete_loses_only_what_lies_below_its_start(filled: Place, policy: str) -> None:
+    configure(filled, retention_ms="1", retention_bytes="1", cleanup_policy=policy)
     filled.clock.now = START_MS + 9999
     assert filled.retain(12) == 0
     filled.log.move_start(7)
