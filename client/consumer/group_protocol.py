@@ -20,6 +20,7 @@ ASSIGNMENT_VERSION = 1
 NO_GENERATION = -1
 _I16, _I32 = Struct(">h"), Struct(">i")
 NO_BYTES = _I32.pack(-1)
+VERSIONS_BEFORE = (b"\0\1",)  # as kafka-python 3 writes version 1 of the sticky assignor's data
 
 
 def encode_subscription(
@@ -65,8 +66,11 @@ def seen_by(strategy: str, member: SubscribedMember) -> SubscribedMember:
 
 
 def _previous(user_data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
-    """Partitions and their generation; the oldest clients leave the generation out."""
-    reader = _Reader(user_data)
+    """Partitions and their generation; the oldest clients leave the generation out, kafka-python 3 puts a
+    version before them, which no number of topics looks like.
+    """
+    has_version = user_data[:2] in VERSIONS_BEFORE and user_data[2:4] == b"\0\0"
+    reader = _Reader(user_data[2:] if has_version else user_data)
     try:
         had = tuple(reader.partitions())
         return had, NO_GENERATION if reader.is_at_end else reader.i32()

@@ -114,6 +114,12 @@ def test_an_eager_member_tells_the_sticky_assignor_what_it_had() -> None:
     assert user_data_of("sticky", [], -1) == b"", "it never had anything"
 
 
+def test_the_version_that_kafka_python_puts_before_its_user_data_is_skipped() -> None:
+    told = user_data_of("sticky", [T0, T1], 7)
+    seen = seen_by("sticky", SubscribedMember("m", ("t",), user_data=pack(">h", 1) + told))
+    assert (seen.owned, seen.generation) == ((T0, T1), 7)
+
+
 @pytest.mark.parametrize("damage", [b"", b"?", pack(">i", 9), pack(">ih1sii", 1, 1, b"t", 1, 0)])
 def test_user_data_that_cannot_be_read_or_have_no_generation_prove_little(damage: bytes) -> None:
     seen = seen_by("sticky", SubscribedMember("m", ("t",), user_data=damage))
