@@ -88,6 +88,11 @@ class KafkaBroker:
 
     def start(self, wait_s: float = 60) -> None:
         """Start it and wait until it answers."""
+        self.launch()
+        self.wait(wait_s)
+
+    def launch(self) -> None:
+        """Start the process and return at once."""
         lines = {
             "broker.id": "1",
             "listeners": f"PLAINTEXT://{self.bootstrap}",
@@ -100,16 +105,20 @@ class KafkaBroker:
         properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         with (self.folder / "broker.log").open("ab") as log:
             self.child = subprocess.Popen(line, stdout=log, stderr=log, start_new_session=True)
+
+    def wait(self, wait_s: float = 60, brokers: int = 1) -> None:
+        """Wait until it knows so many brokers, itself among them."""
+        assert self.child is not None, "launch() comes before wait()"
         admin, deadline = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET}), wait_s
         deadline += time.monotonic()
-        while not self._knows_itself(admin):
+        while not self._knows(admin, brokers):
             assert self.child.poll() is None, self.log[-3000:]
             assert time.monotonic() < deadline, self.log[-3000:]
             time.sleep(0.05)
 
-    def _knows_itself(self, admin: AdminClient) -> bool:
+    def _knows(self, admin: AdminClient, brokers: int) -> bool:
         try:
-            return len(admin.list_topics(timeout=1).brokers) == 1
+            return len(admin.list_topics(timeout=1).brokers) == brokers
         except KafkaException:
             return False
 
