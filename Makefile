@@ -7,7 +7,7 @@ FAMILY ?= all
 FRAMES ?= 100000000
 SEED ?= 1
 
-.PHONY: setup check test storage-long simulate-long conformance-long faults moves spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
+.PHONY: setup check test storage-long simulate-long conformance-long suites faults moves spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -80,6 +80,12 @@ bench: setup
 
 fuzz: setup
 	$(BIN)/python -m tests.integration.fuzzing $(FRAMES) $(SEED)
+
+# CHECKOUTS: a folder with the sources of each suite, outside of the repository (docs/suites.md).
+suites: setup
+	@for name in aiokafka kafka-python confluent-kafka-python sarama; do for peer in strandline kafka; do \
+		$(BIN)/python -m tests.suites $$name --checkout "$(CHECKOUTS)/$$name" --against $$peer --save || bad=1; \
+	done; done; $(BIN)/python -m tests.suites --page; exit $${bad:-0}
 
 mutants: setup
 	$(BIN)/python tests/mutation/run.py
