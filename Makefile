@@ -93,6 +93,7 @@ mutants: setup
 docs: setup
 	$(BIN)/strandline docs docs
 	$(BIN)/python -m tests.conformance.differential.page
+	$(BIN)/python -m tests.suites --page
 
 clean:
 	rm -rf $(VENV) build protocol/*.so .mypy_cache .ruff_cache .hypothesis .demo

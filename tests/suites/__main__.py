@@ -9,14 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.suites.every import SUITES
 from tests.suites.page import PAGE, render
-from tests.suites.python_suites import AIOKAFKA, CONFLUENT, KAFKA_PYTHON
 from tests.suites.running import Asked, SuiteProblem
-from tests.suites.sarama import SARAMA
 from tests.suites.shape import KINDS, end_with_us
 from tests.suites.suite import read_reasons
-
-SUITES = {one.name: one for one in (AIOKAFKA, KAFKA_PYTHON, CONFLUENT, SARAMA)}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -226,6 +226,7 @@ SARAMA = GoSuite(
             "default.replication.factor": "2",
             "offsets.topic.replication.factor": "2",
             "transaction.state.log.replication.factor": "2",
+            "transaction.state.log.min.isr": "1",  # as in the properties that Kafka ships: one of two dies
             "auto.create.topics.enable": "false",
             "delete.topic.enable": "true",
             "group.initial.rebalance.delay.ms": "0",

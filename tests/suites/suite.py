@@ -30,7 +30,7 @@ class Reason:
     hangs: bool = False
 
     def covers(self, test: str) -> bool:
-        return any(fnmatchcase(test, pattern.replace("[", "[[]")) for pattern in self.tests)
+        return any(fnmatchcase(test, pattern) for pattern in self.tests)
 
 
 @dataclass(frozen=True)
