@@ -63,12 +63,13 @@ def _leave_nothing_to_others() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """The cluster. A dead broker is noticed within two seconds; a first member waits for nobody; members of
-    consumer groups are heard often.
+    consumer groups are heard often; the transaction of a dead producer ends soon after its time.
     """
     settings = {
         "group.initial.rebalance.delay.ms": "0",
         "group.consumer.heartbeat.interval.ms": "500",
         "min.insync.replicas": "2",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     }
     local = LocalCluster(tmp_path_factory.mktemp("conformance"), 3, settings=settings)
     local.start()

@@ -6,8 +6,9 @@
 // of the records' time, once, when nothing more can come to them.
 //
 // It tells lines of `<what> ...`: `state RUNNING`, `restored <store> <partition> <records>`, `died <exception>`. Each
-// line on its standard input is a wish: `dump` for what its own stores have (`count <word> <n>`, `stop <word>`,
-// then `dumped`). It leaves in peace when its standard input ends.
+// line on its standard input is a wish: `tasks` for the partitions whose words it counts (`counting <partition>`,
+// then `those`), `dump` for what its own stores have (`count <word> <n>`, `stop <word>`, then `dumped`). It leaves
+// in peace when its standard input ends.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -64,7 +65,10 @@ public class WordCount {
         });
         streams.start();
         BufferedReader wishes = new BufferedReader(new InputStreamReader(System.in));
-        while (wishes.readLine() != null) dump(streams);
+        for (String wish = wishes.readLine(); wish != null; wish = wishes.readLine()) {
+            if (wish.equals("tasks")) tasks(streams);
+            else dump(streams);
+        }
         streams.close(Duration.ofSeconds(30));
     }
 
@@ -87,6 +91,15 @@ public class WordCount {
             .toStream((window, count) -> window.key() + "@" + window.window().start())
             .to(prefix + "closed", Produced.with(TEXT, Serdes.Long()));
         return builder.build();
+    }
+
+    static void tasks(KafkaStreams streams) {
+        streams.metadataForLocalThreads().stream()
+            .flatMap(thread -> thread.activeTasks().stream())
+            .flatMap(task -> task.topicPartitions().stream())
+            .filter(place -> place.topic().endsWith("-words-repartition"))
+            .forEach(place -> tell("counting " + place.partition()));
+        tell("those");
     }
 
     static void dump(KafkaStreams streams) {

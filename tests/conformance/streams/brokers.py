@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from bench.system import System
 from strandline.broker.coordinator_partitions import partition_of
@@ -62,6 +62,15 @@ class Brokers:
         topics = self.admin.list_topics(timeout=WAIT_S).topics.values()
         return all(len(each.isrs) == len(each.replicas) for one in topics for each in one.partitions.values())
 
+    def open_partitions(self, topic: str, partitions: int) -> set[int]:
+        """Those with a transaction that is not decided yet: committed records end before all records do."""
+        places = [TopicPartition(topic, each) for each in range(partitions)]
+        ends = []
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+            asked = self.admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), isolation_level=level)
+            ends.append([asked[place].result(WAIT_S).offset for place in places])
+        return {number for number, (stable, end) in enumerate(zip(*ends, strict=True)) if stable < end}
+
     def restart(self, broker: int) -> None:
         """Start a broker that was killed, and wait until its replicas have caught up."""
         self.start(broker)
@@ -89,12 +98,12 @@ class Brokers:
 
 
 class Reading:
-    """A topic from its beginning on, committed records only: all that was read, by partitions."""
+    """A topic from its beginning on: all committed records that were read, or all at all, by partitions."""
 
-    def __init__(self, brokers: Brokers, topic: str, partitions: int) -> None:
+    def __init__(self, brokers: Brokers, topic: str, partitions: int, level: str = "read_committed") -> None:
         self._places = [TopicPartition(topic, each, 0) for each in range(partitions)]
         options = {"bootstrap.servers": brokers.bootstrap, "group.id": "by-hand", **QUIET}
-        isolated = {"isolation.level": "read_committed", "enable.partition.eof": True}
+        isolated = {"isolation.level": level, "enable.partition.eof": True}
         self._options = {**options, **isolated, "auto.offset.reset": "earliest"}
         self._begin()
 
@@ -151,3 +160,12 @@ def measured(system: System) -> Brokers:
     return Brokers(
         system.bootstrap, lambda id: system.processes[id].kill(), lambda id: system.processes[id].start()
     )
+
+
+def all_written(brokers: Brokers, topic: str, partitions: int) -> int:
+    """How many records a topic has, those of aborted transactions among them."""
+    written = Reading(brokers, topic, partitions, "read_uncommitted")
+    try:
+        return len(written.whole())
+    finally:
+        written.close()

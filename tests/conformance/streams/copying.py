@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from random import Random
 
-from tests.conformance.streams.brokers import Brokers, Reading
+from tests.conformance.streams.brokers import Brokers, Reading, all_written
 from tests.conformance.streams.scenario import Laps
 from tests.conformance.streams.workers import Workers
 
@@ -66,7 +66,7 @@ class Copying:
     """A source and a sink, the topic between them, and both files."""
 
     def __init__(self, brokers: Brokers, workers: Workers, folder: Path) -> None:
-        self.workers, self.topic = workers, f"{workers.group}-lines"
+        self.brokers, self.workers, self.topic = brokers, workers, f"{workers.group}-lines"
         self.source, self.sink = Growing(folder / "source.txt"), folder / "sink.txt"
         brokers.create(self.topic, 1)
         self.between = Reading(brokers, self.topic, 1)
@@ -80,6 +80,8 @@ class Copying:
             connector_class=FILES.format("Source"),
             file=self.source.path,
             topic=self.topic,
+            transaction_boundary="interval",
+            transaction_boundary_interval_ms=500,
             **tasks,
         )
         self.workers.create(
@@ -111,6 +113,14 @@ class Copying:
         same(list(dict.fromkeys(copied)), lines, "the sink has every line of the source, in order")
         assert again is None or len(copied) - len(lines) == again, len(copied) - len(lines)
 
+    def is_open(self) -> bool:
+        """Whether the source has written what is not decided yet."""
+        return self.brokers.open_partitions(self.topic, 1) != set()
+
+    def verify_aborted(self) -> None:
+        """Some of what a source had written when it was killed came to nothing."""
+        assert all_written(self.brokers, self.topic, 1) > len(self.source.lines)
+
     @property
     def again(self) -> int:
         """How many lines of the sink have come again."""
@@ -141,6 +151,7 @@ def whoever_dies(copying: Copying) -> dict[str, float]:
         copying.wait_copied(more=50)
         victim = workers.owner(connector)
         laps.lap(f"before the worker of the {connector} is killed")
+        workers.until(copying.is_open, "a transaction is open", 180)
         workers.kill(victim)
         copying.wait_copied(more=50)
         laps.lap(f"the worker of the {connector} killed: 50 more lines in the sink")
@@ -149,8 +160,9 @@ def whoever_dies(copying: Copying) -> dict[str, float]:
         copying.wait_copied(more=50)
         copying.source.stop()
         copying.wait_copied()
-        laps.lap("it is back")
+        laps.lap(f"the worker of the {connector} is back, all is copied")
         copying.verify(again=None)
+    copying.verify_aborted()
     return laps.taken
 
 

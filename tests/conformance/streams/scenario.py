@@ -48,15 +48,15 @@ def whoever_dies(application: WordCount, lines: int) -> dict[str, float]:
     laps.lap("the first counts, from the start of two JVMs on")
     strange = [line for line in application.complaints() if not re.search(KNOWN_IN_PEACE, line)]
     assert not strange, strange
-    application.feed(lines)
-    application.wait_counted(0.7)
+    application.feed_until_at_work("a", lines)
     application.kill("a")
     laps.lap("more of them")
     application.wait_counted()
     laps.lap("an instance killed: until all was counted")
     victim = brokers.coordinator(TRANSACTIONS, application.transactional_id("b"))
+    application.feed_until_at_work("b", lines)
     brokers.kill(victim)
-    application.feed(lines)
+    laps.lap("more again")
     application.wait_counted()
     laps.lap("a broker killed: until all was counted")
     brokers.start(victim)
@@ -77,7 +77,7 @@ def many_die(application: WordCount, lines: int, rounds: int) -> None:
     for number in range(rounds):
         name = random.choice("ab")
         application.running(name)
-        application.feed(lines)
+        application.feed_until_at_work(name, lines)
         if number % 3 == 0:
             application.kill(name)
             application.start(name)
@@ -98,6 +98,7 @@ def verify(application: WordCount) -> None:
     assert application.windows_closed() == {name: [count] for name, count in application.windows.items()}
     wanted = {word: list(range(1, count + 1)) for word, count in application.expected.items()}
     assert application.counted() == wanted
+    assert application.aborted() > 0, "who was killed had counted"
     assert set(ONCE_STOPPED) <= set(wanted), "what was taken back is no stopword"
     for name in application.instances:
         application.running(name)

@@ -10,13 +10,14 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
 
-from tests.conformance.streams.brokers import Brokers, Reading
+from tests.conformance.streams.brokers import Brokers, Reading, all_written
 from tests.conformance.streams.jvm import Jvm, complaints
 
 PARTITIONS = 3
 WINDOW_MS = 10_000
 AFTER_GRACE_MS = 20 * 60_000
 COUNTED_S_MAX = 180.0  # where the machine has much else to do
+AT_WORK_S, FEEDS_MAX = 5.0, 10
 STEP_MS = 50  # of record time between two lines
 VOCABULARY = [f"word{number}" for number in range(60)]
 STOPWORDS = ("the", "a", "of")
@@ -28,6 +29,8 @@ SETTINGS = {  # three replicas; who is dead is noticed as soon as the brokers al
     "main.consumer.heartbeat.interval.ms": "1000",
     "repartition.purge.interval.ms": "1000",
     "replication.factor": "3",
+    "producer.transaction.timeout.ms": "5000",
+    "commit.interval.ms": "1000",  # long enough to be seen, and killed, in the middle of a transaction
 }
 
 
@@ -83,6 +86,23 @@ class WordCount:
         """Wait until an instance has all of its state."""
         one = self.instances[name]
         one.until(lambda: one.lines("state")[-1:] == ["RUNNING"], "running")
+
+    def feed_until_at_work(self, name: str, lines: int) -> None:
+        """Write lines until an instance has counted words in a transaction that is not decided yet."""
+        one = self.instances[name]
+        for _ in range(FEEDS_MAX):
+            self.feed(lines)
+            deadline = time.monotonic() + AT_WORK_S
+            while time.monotonic() < deadline:
+                counting = {int(line.split()[1]) for line in one.answer("tasks", "those")}
+                if counting & self.brokers.open_partitions(f"{self.name}-counts", PARTITIONS):
+                    return
+        raise AssertionError(f"{name} was never seen at work: {one.last_words()}")
+
+    def aborted(self) -> int:
+        """How many counts were written and taken back."""
+        written = all_written(self.brokers, f"{self.name}-counts", PARTITIONS)
+        return written - self.expected.total()
 
     def transactional_id(self, instance: str) -> str:
         """Of the producer of an instance's only thread."""

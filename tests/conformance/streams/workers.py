@@ -28,6 +28,7 @@ REST_S_MAX = 30.0
 SETTINGS = {  # who is dead is noticed soon, and its work is given away at once
     "session.timeout.ms": "6000",
     "heartbeat.interval.ms": "1000",
+    "consumer.session.timeout.ms": "6000",  # of sinks
     "scheduled.rebalance.max.delay.ms": "1000",
     "offset.flush.interval.ms": "500",
     "exactly.once.source.support": "enabled",
