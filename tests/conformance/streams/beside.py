@@ -94,7 +94,7 @@ def main(chosen: list[str]) -> None:
                 laps, complaints = RUNS[run](measured(cluster), Path(folder))
             sys.stdout.write(f"\n{run}, {system}\n")
             sys.stdout.writelines(f"{taken:8.1f} s  {step}\n" for step, taken in laps.items())
-            sys.stdout.writelines(f"{count:8}    {line[:170]}\n" for line, count in complaints.most_common())
+            sys.stdout.writelines(f"{count:8}    {line[:300]}\n" for line, count in complaints.most_common())
             sys.stdout.flush()
 
 

@@ -153,6 +153,7 @@ def complaints(*logs: Path) -> Counter[str]:
     found: Counter[str] = Counter()
     for log in logs:
         for level, line in LOUD.findall(log.read_text(errors="replace")):
-            plain = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{20,}|[A-Za-z0-9_-]{22}(?=[,)\]\s])", "#", line)
+            plain = re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4,12}){4}", "#", line)  # an id of a process
+            plain = re.sub(r"\b(words|connect)-[0-9a-f]{8}\b", r"\1", plain)
             found[f"{level} " + re.sub(r"\d+", "0", plain)] += 1
     return found

@@ -29,6 +29,7 @@ SETTINGS = {  # who is dead is noticed soon, and its work is given away at once
     "session.timeout.ms": "6000",
     "heartbeat.interval.ms": "1000",
     "consumer.session.timeout.ms": "6000",  # of sinks
+    "consumer.isolation.level": "read_committed",  # they would copy what a source has taken back
     "scheduled.rebalance.max.delay.ms": "1000",
     "offset.flush.interval.ms": "500",
     "exactly.once.source.support": "enabled",
