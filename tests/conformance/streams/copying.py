@@ -16,6 +16,7 @@ from tests.conformance.streams.workers import Workers
 FILES = "org.apache.kafka.connect.file.FileStream{}Connector"
 STEP_S = 0.05
 STEP_LINES = 5
+AGAIN_MAX = 3  # a source that is killed may have committed at the last moment
 
 
 class Growing:
@@ -81,7 +82,7 @@ class Copying:
             file=self.source.path,
             topic=self.topic,
             transaction_boundary="interval",
-            transaction_boundary_interval_ms=500,
+            transaction_boundary_interval_ms=1000,
             **tasks,
         )
         self.workers.create(
@@ -117,9 +118,9 @@ class Copying:
         """Whether the source has written what is not decided yet."""
         return self.brokers.open_partitions(self.topic, 1) != set()
 
-    def verify_aborted(self) -> None:
-        """Some of what a source had written when it was killed came to nothing."""
-        assert all_written(self.brokers, self.topic, 1) > len(self.source.lines)
+    def aborted(self) -> int:
+        """How many lines were written and taken back, when all have come."""
+        return all_written(self.brokers, self.topic, 1) - len(self.source.lines)
 
     @property
     def again(self) -> int:
@@ -146,7 +147,9 @@ def in_peace(copying: Copying) -> dict[str, float]:
 def whoever_dies(copying: Copying) -> dict[str, float]:
     """While lines come the worker of the source is killed, then that of the sink; each comes back."""
     workers, laps = copying.workers, Laps()
-    for connector in ("source", "sink"):
+    for connector in ("source", "sink", *["source"] * AGAIN_MAX):
+        if laps.taken and connector == "source" and copying.aborted() > 0:
+            break
         copying.source.start()
         copying.wait_copied(more=50)
         victim = workers.owner(connector)
@@ -162,7 +165,7 @@ def whoever_dies(copying: Copying) -> dict[str, float]:
         copying.wait_copied()
         laps.lap(f"the worker of the {connector} is back, all is copied")
         copying.verify(again=None)
-    copying.verify_aborted()
+    assert copying.aborted() > 0, "who was killed had written"
     return laps.taken
 
 

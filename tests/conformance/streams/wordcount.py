@@ -87,17 +87,17 @@ class WordCount:
         one = self.instances[name]
         one.until(lambda: one.lines("state")[-1:] == ["RUNNING"], "running")
 
-    def feed_until_at_work(self, name: str, lines: int) -> None:
-        """Write lines until an instance has counted words in a transaction that is not decided yet."""
-        one = self.instances[name]
+    def feed_until_at_work(self, lines: int) -> str:
+        """Write lines until an instance has counted words in a transaction that is not decided: its name."""
         for _ in range(FEEDS_MAX):
             self.feed(lines)
             deadline = time.monotonic() + AT_WORK_S
             while time.monotonic() < deadline:
-                counting = {int(line.split()[1]) for line in one.answer("tasks", "those")}
-                if counting & self.brokers.open_partitions(f"{self.name}-counts", PARTITIONS):
-                    return
-        raise AssertionError(f"{name} was never seen at work: {one.last_words()}")
+                undecided = self.brokers.open_partitions(f"{self.name}-counts", PARTITIONS)
+                for name, one in self.instances.items() if undecided else ():
+                    if undecided & {int(line.split()[1]) for line in one.answer("tasks", "those")}:
+                        return name
+        raise AssertionError("nobody was seen at work")
 
     def aborted(self) -> int:
         """How many counts were written and taken back."""
@@ -109,14 +109,19 @@ class WordCount:
         place = self.folder / f"state-{instance}" / self.name / "kafka-streams-process-metadata"
         return f"{self.name}-{json.loads(place.read_text())['processId']}-1"
 
-    def stores(self) -> tuple[Counter[str], list[set[str]]]:
-        """What the stores of all instances have together: counts; and the stopwords of each."""
-        counts, stopwords = Counter[str](), list[set[str]]()
-        for one in self.instances.values():
-            rows = [line.split() for line in one.answer("dump", "dumped")]
-            counts.update({row[1]: int(row[2]) for row in rows if row[0] == "count"})
-            stopwords.append({row[1] for row in rows if row[0] == "stop"})
-        return counts, stopwords
+    def stores(self, wait_s: float = 60.0) -> tuple[Counter[str], list[set[str]]]:
+        """What the stores of all instances have together: counts; and the stopwords of each.
+
+        A task that is on its way to another instance is waited for.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            told = [
+                [line.split() for line in one.answer("dump", "dumped")] for one in self.instances.values()
+            ]
+            counts = Counter({row[1]: int(row[2]) for rows in told for row in rows if row[0] == "count"})
+            if len(counts) >= len(self.expected) or time.monotonic() > deadline:
+                return counts, [{row[1] for row in rows if row[0] == "stop"} for rows in told]
 
     def complaints(self) -> Counter[str]:
         """WARN and above in the logs of all instances, whether they run or not."""
