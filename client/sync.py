@@ -158,7 +158,8 @@ class Producer(Face):
 
 
 class Consumer(Face):
-    """The blocking consumer; connects at once. `for record in consumer` goes on for ever."""
+    """The blocking consumer; connects at once. `for record in consumer` goes on for ever, in one thread at a
+    time: it takes what lies ready without asking the client's own."""
 
     _inner: consumer.Consumer
 
