@@ -97,6 +97,21 @@ async def bundled_send_many(job: Job) -> None:
         job.end()
 
 
+async def bundled_send_arrow(job: Job) -> None:
+    import pyarrow as pa
+
+    from strandline.client import Producer
+
+    async with Producer(**bundled_options(job)) as producer:
+        table = pa.table({"value": pa.array([job.value] * ROUND_RECORDS, pa.binary())})
+        await producer.send_arrow(job.topic, table)
+        job.begin()
+        while job.goes_on:
+            await producer.send_arrow(job.topic, table)
+            job.records += ROUND_RECORDS
+        job.end()
+
+
 def bundled_send_many_blocking(job: Job) -> None:
     from strandline.client.sync import Producer
 
@@ -348,6 +363,7 @@ Way = Callable[[Job], Awaitable[None] | None]
 PRODUCE: dict[str, Way] = {
     "bundled: send": bundled_send,
     "bundled: send_many": bundled_send_many,
+    "bundled: send_arrow": bundled_send_arrow,
     "bundled, blocking: send_many": bundled_send_many_blocking,
     "aiokafka: send": aiokafka_send,
     "confluent-kafka: produce": confluent_produce,
