@@ -7,6 +7,7 @@ Records are handed out in runs, which only count how far the caller is; `positio
 computed from that when somebody asks.
 Left to others: where to begin, by the group's commit or auto.offset.reset (fetcher.py), groups (group.py),
 records out of bytes (unpacking.py), what callers see (consumer.py).
+Why: docs/decisions/0057-records-are-handed-out-in-runs.md
 """
 
 from collections import deque
