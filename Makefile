@@ -6,8 +6,9 @@ SEEDS ?= 100
 FAMILY ?= all
 FRAMES ?= 100000000
 SEED ?= 1
+MINUTES ?= 10
 
-.PHONY: setup check test storage-long simulate-long conformance-long suites faults moves spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
+.PHONY: anomalies setup check test storage-long simulate-long conformance-long suites faults moves spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -49,6 +50,10 @@ conformance-long: setup
 
 faults: setup
 	$(BIN)/python -m pytest -ra --no-header -m faults tests/faults
+
+# As root: brokers and clients live in network namespaces (docs/anomalies.md).
+anomalies: setup
+	$(BIN)/python -W ignore -m tests.anomalies.run --minutes $(MINUTES) --seed $(SEED)
 
 spark-matrix: setup
 	$(BIN)/python -m pytest -ra --no-header -m "matrix or not matrix" tests/client/spark/parity

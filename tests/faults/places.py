@@ -147,11 +147,12 @@ class Field:
         cluster = LocalCluster(directory, brokers, settings=settings, zookeeper=place)
         if self.apart:
             for id, broker in cluster.brokers.items():
-                node = self._node(id)
+                node = self.node(id)
                 broker.host, broker.within = node.address, node.within
         return cluster
 
-    def _node(self, number: int) -> Node:
+    def node(self, number: int) -> Node:
+        """The namespace with this number, made when first wanted."""
         if number not in self.nodes:
             node = self.nodes[number] = Node(number)
             self._undo.callback(node.close)

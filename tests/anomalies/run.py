@@ -1,0 +1,273 @@
+"""`python -m tests.anomalies.run --minutes 10 --seed 1`: clients, faults, final reads, verdict. Needs root.
+
+Three brokers and the clients live in network namespaces. In the end everything is healed, what is to be
+copied is copied, every transactional id is fenced, and all partitions are read from their first record on;
+then the replicas are compared byte by byte. Exit status 1 if anything was found; the histories are kept then.
+"""
+
+import argparse
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from confluent_kafka import Producer as StockProducer
+
+from strandline.base.types import TopicPartition
+from strandline.client.admin.admin import NewTopic
+from strandline.client.sync import Admin, Consumer
+from strandline.local.cluster import LocalCluster
+from strandline.testing.anomalies import (
+    Action,
+    HistoryWriter,
+    Notes,
+    Record,
+    Type,
+    judge_operations,
+    read_history,
+)
+from tests.anomalies.nemesis import COORDINATOR_PARTITIONS, Nemesis
+from tests.anomalies.worker import TOPICS
+from tests.faults.drill import assert_states_are_good
+from tests.faults.places import Field, Node, leave_the_network
+from tests.integration.support import assert_no_traceback, revive, until, wait_alike
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CLIENTS = 100  # the number of their namespace
+SETTINGS = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "zookeeper.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "2000",
+    "unclean.leader.election.enable": "false",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "transaction.state.log.num.partitions": str(COORDINATOR_PARTITIONS),
+    "offsets.topic.num.partitions": str(COORDINATOR_PARTITIONS),
+    "group.consumer.session.timeout.ms": "45000",
+}
+WRITERS = ("plain-librdkafka", "plain-once", "transactions-librdkafka", "transactions-strandline")
+COPIERS = ("copier-classic", "copier-consumer")
+READERS = ("reader-librdkafka", "reader-strandline", "subscriber-classic", "subscriber-consumer")
+TWICE = ("transactions-librdkafka", "transactions-strandline", *COPIERS, *READERS[2:])
+
+
+class Clients:
+    """The client processes; who ends too early gets another life."""
+
+    def __init__(self, cluster: LocalCluster, node: Node, folder: Path, seed: int) -> None:
+        self.cluster, self.node, self.folder, self.seed = cluster, node, folder, seed
+        self.kinds = {
+            f"{kind}-{number}": kind
+            for kind in (*WRITERS, *COPIERS, *READERS)
+            for number in range(1, 3 if kind in TWICE else 2)
+        }
+        self.lives = dict.fromkeys(self.kinds, 0)
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def histories(self) -> list[Path]:
+        return sorted(self.folder.glob("*.history"))
+
+    def start(self, name: str) -> None:
+        self.lives[name] += 1
+        life = list(self.kinds).index(name) * 1000 + self.lives[name]
+        history = self.folder / f"{name}.{self.lives[name]}.history"
+        line = ("-W", "ignore", "-m", "tests.anomalies.worker", self.kinds[name], name, str(life))
+        with (self.folder / "clients.log").open("ab") as log:
+            given = (self.cluster.bootstrap, str(history), str(self.seed))
+            self.running[name] = subprocess.Popen(
+                [*self.node.within, sys.executable, *line, *given],
+                stdin=subprocess.DEVNULL, stderr=log, stdout=log, start_new_session=True, cwd=ROOT,
+            )  # fmt: skip
+
+    def tend(self) -> None:
+        """The next life of all who have ended."""
+        for name, process in list(self.running.items()):
+            if process.poll() is not None:
+                self.start(name)
+
+    def kill_one(self, draw: random.Random) -> str:
+        """SIGKILL for somebody who has transactions."""
+        name = draw.choice([name for name, kind in self.kinds.items() if kind in TWICE[:4]])
+        self.running[name].kill()
+        self.running[name].wait(10)
+        return name
+
+    def stop(self, kinds: tuple[str, ...], within_s: float = 60) -> None:
+        names = [name for name, kind in self.kinds.items() if kind in kinds and name in self.running]
+        for name in names:
+            self.running[name].send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + within_s
+        for name in names:
+            process = self.running.pop(name)
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+    def fence(self, kinds: tuple[str, ...]) -> None:
+        """Whatever they have left open is aborted."""
+        for name, kind in self.kinds.items():
+            if kind in kinds and not kind.startswith("plain"):
+                options = {
+                    "bootstrap.servers": self.cluster.bootstrap,
+                    "transactional.id": name,
+                    "log_level": 0,
+                }
+                StockProducer(options).init_transactions(60)
+
+
+def partitions() -> list[TopicPartition]:
+    return [TopicPartition(topic, each) for topic, count in TOPICS.items() for each in range(count)]
+
+
+def create_topics(cluster: LocalCluster) -> None:
+    with Admin(cluster.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, count, replication_factor=3) for name, count in TOPICS.items()])
+    wait_full(cluster)
+
+
+def wait_full(cluster: LocalCluster, within_s: float = 90) -> None:
+    with Admin(cluster.bootstrap) as admin:
+        until(
+            lambda: all(
+                len(one.isr) == 3 and one.leader >= 0
+                for topic in admin.describe_topics(list(TOPICS))
+                for one in topic.partitions
+            ),
+            within_s,
+            "every ISR is full",
+        )
+
+
+def wait_copied(cluster: LocalCluster, clients: Clients) -> None:
+    """Until the groups of the copiers have committed all there is."""
+    for source in ("in", "in8"):
+        places = [TopicPartition(source, each) for each in range(TOPICS[source])]
+        with Consumer(cluster.bootstrap, group=f"copiers-{source}", enable_auto_commit=False) as consumer:
+            ends = consumer.end_offsets(places)
+
+            def done(consumer: Consumer = consumer, ends: dict[TopicPartition, int] = ends) -> bool:
+                clients.tend()
+                committed = consumer.committed(*ends)
+                return all(
+                    (mark := committed[tp]) is not None and mark.offset >= end for tp, end in ends.items()
+                )
+
+            until(done, 120, f"{source} is copied to its end", every_s=0.5)
+
+
+def read_all(cluster: LocalCluster, folder: Path) -> None:
+    """Wait until no transaction is open, then note what a reader of committed records finds."""
+    with (
+        HistoryWriter(folder / "final.history") as writer,
+        Consumer(cluster.bootstrap) as everything,
+        Consumer(cluster.bootstrap, isolation_level="read_committed") as committed,
+    ):
+        places = partitions()
+        until(
+            lambda: everything.end_offsets(places) == committed.end_offsets(places),
+            90,
+            "no transaction is open any more",
+        )
+        notes = Notes(writer, "final")
+        notes.note(Type.INVOKE, Action.END)
+        ends = everything.end_offsets(places)
+        notes.note(Type.OK, Action.END, [Record(*tp, offset=end) for tp, end in ends.items()])
+        committed.assign(places)
+        for place in places:
+            committed.seek(place, 0)
+        seen: set[tuple[str, int]] = set()
+        deadline = time.monotonic() + 120
+        while any(committed.position(tp) < end for tp, end in ends.items()):
+            assert time.monotonic() < deadline, "the final read does not come to its end"
+            found = [
+                Record(one.topic, one.partition, one.offset, int.from_bytes(one.value[:8], "big"))
+                for one in committed.poll(200, max_records=10_000)
+            ]
+            seen |= {(one.topic, one.partition) for one in found}
+            notes.note(Type.OK, Action.WHOLE, found)
+        empty = [Record(*tp) for tp in places if tuple(tp) not in seen]
+        notes.note(Type.OK, Action.EMPTY, empty)
+
+
+def drive(folder: Path, minutes: float, seed: int) -> None:
+    """Everything up to the verdict."""
+    field = Field(folder, apart=True)
+    cluster = field.cluster(folder / "cluster", 3, SETTINGS)
+    clients = Clients(cluster, field.node(CLIENTS), folder, seed)
+    try:
+        (folder / "cluster").mkdir(exist_ok=True)
+        cluster.start()
+        create_topics(cluster)
+        for name in clients.kinds:
+            clients.start(name)
+        with HistoryWriter(folder / "nemesis.history", {"seed": seed, "minutes": minutes}) as writer:
+            notes = Notes(writer, "nemesis")
+            nemesis = Nemesis(cluster, field, clients.node.address, clients.kill_one, notes, seed)
+            ends_s = time.monotonic() + minutes * 60
+            time.sleep(min(10.0, minutes * 30))
+            while time.monotonic() < ends_s:
+                nemesis.strike()
+                clients.tend()
+        field.heal()
+        revive(cluster)
+        wait_full(cluster)
+        clients.stop(WRITERS)
+        clients.fence(WRITERS)
+        wait_copied(cluster, clients)
+        clients.stop((*COPIERS, *READERS))
+        clients.fence(COPIERS)
+        read_all(cluster, folder)
+        for topic, count in TOPICS.items():
+            wait_alike(cluster, topic, count, 60)
+        assert_states_are_good(cluster)
+        assert_no_traceback(cluster)
+        cluster.stop()
+    finally:
+        for process in clients.running.values():
+            process.kill()
+            process.wait(10)
+        cluster.kill()
+        field.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", action="store_true", help="keep histories and logs of a good run, too")
+    arguments = parser.parse_args()
+    if trouble := leave_the_network():
+        print(trouble, file=sys.stderr)
+        return 2
+    folder = Path(tempfile.mkdtemp(prefix="strandline-anomalies-"))
+    failure: AssertionError | None = None
+    begun_s = time.monotonic()
+    try:
+        drive(folder, arguments.minutes, arguments.seed)
+    except AssertionError as error:
+        failure = error
+    verdict = judge_operations(read_history(*folder.glob("*.history")))
+    took_s = time.monotonic() - begun_s
+    print(f"seed {arguments.seed}, {arguments.minutes:g} minutes of load, {took_s:.0f} s in all")
+    print(f"{verdict.acknowledged / (arguments.minutes * 60):.0f} records/s acknowledged for good")
+    print(verdict)
+    good = verdict.good and failure is None
+    if failure is not None:
+        print(f"\nand the cluster: {failure}")
+    if good and not arguments.keep:
+        shutil.rmtree(folder)
+    else:
+        print(f"\nhistories and logs: {folder}")
+    print("HELD" if good else "BROKEN")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
