@@ -8,7 +8,7 @@ FRAMES ?= 100000000
 SEED ?= 1
 MINUTES ?= 10
 
-.PHONY: anomalies setup check test storage-long simulate-long conformance-long suites faults moves spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
+.PHONY: anomalies setup check test storage-long simulate-long conformance-long suites faults moves compatibility spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -63,6 +63,10 @@ spark-long: setup
 
 moves: setup
 	$(BIN)/python tests/conformance/leader_moves.py
+
+# Every client, feature and event: writes docs/compatibility.md and the results it tells. It takes half an hour.
+compatibility: setup
+	$(BIN)/python -W ignore -m tests.conformance.matrix.walk
 
 demo: setup
 	$(BIN)/strandline demo

@@ -38,6 +38,7 @@ FOLDERS = (
     ROOT / "simulation",
     ROOT / "tests" / "simulation",
     ROOT / "tests" / "conformance",
+    ROOT / "tests" / "conformance" / "matrix",
 )
 
 

@@ -7,10 +7,17 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 from driving import CODECS, Read, Row
 
 from strandline.client.loop_thread import LoopThread
+
+KINDS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "range": {"partition_assignment_strategy": (RangePartitionAssignor,)},
+}
 
 
 class AioKafka:
@@ -60,7 +67,10 @@ class AioKafka:
             await producer.start()
             try:
                 sent = [
-                    await producer.send(topic, row.value, row.key, headers=list(row.headers)) for row in rows
+                    await producer.send(
+                        topic, row.value, row.key, timestamp_ms=row.timestamp_ms, headers=list(row.headers)
+                    )
+                    for row in rows
                 ]
                 await asyncio.wait_for(asyncio.gather(*sent), 60)
             finally:
@@ -101,9 +111,23 @@ class AioKafka:
         return int(asyncio.run(self._with_consumer(work)))
 
     @contextmanager
-    def member(self, topic: str, group: str) -> Iterator["AioKafkaMember"]:
+    def reader(
+        self, topic: str, partitions: Iterable[int], level: str = "read_uncommitted"
+    ) -> Iterator["AioKafkaMember"]:
+        thread = LoopThread("aiokafka reader")
+        consumer = thread.call(lambda: self._consumer(isolation_level=level))
+        try:
+            thread.run(consumer.start)
+            thread.call(lambda: consumer.assign([TopicPartition(topic, one) for one in partitions]))
+            yield AioKafkaMember(thread, consumer)
+        finally:
+            thread.run(consumer.stop)
+            thread.close()
+
+    @contextmanager
+    def member(self, topic: str, group: str, kind: str = "default") -> Iterator["AioKafkaMember"]:
         thread = LoopThread("aiokafka member")
-        consumer = thread.call(lambda: self._consumer(topic, group=group))
+        consumer = thread.call(lambda: self._consumer(topic, group=group, **KINDS[kind]))
         try:
             thread.run(consumer.start)
             yield AioKafkaMember(thread, consumer)
@@ -135,22 +159,54 @@ class AioKafka:
         return str(asyncio.run(self._with_admin(work)))
 
     @contextmanager
-    def sender(self, topic: str) -> Iterator["AioKafkaSender"]:
-        thread = LoopThread("aiokafka sender")
-        producer = thread.call(
-            lambda: AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all", enable_idempotence=True)
-        )
+    def sender(self, topic: str, idempotent: bool = True) -> Iterator["AioKafkaSender"]:
+        with self._producer(acks="all", enable_idempotence=idempotent) as (thread, producer):
+            yield AioKafkaSender(topic, thread, producer)
+
+    @contextmanager
+    def transactional(self, name: str) -> Iterator["AioKafkaTransactional"]:
+        with self._producer(transactional_id=name) as (thread, producer):
+            yield AioKafkaTransactional(thread, producer)
+
+    def set_config(self, topic: str, name: str, value: str) -> None:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})
+
+        async def work(admin: Any) -> None:
+            for answer in await admin.alter_configs([resource]):
+                assert [told[0] for told in answer.resources] == [0], answer
+
+        asyncio.run(self._with_admin(work))
+
+    def config(self, topic: str, name: str) -> str:
+        async def work(admin: Any) -> str:
+            (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+            ((error, _, _, _, entries),) = answer.resources
+            assert error == 0, answer
+            return next(str(entry[1]) for entry in entries if entry[0] == name)
+
+        return str(asyncio.run(self._with_admin(work)))
+
+    def delete_topic(self, topic: str) -> None:
+        async def work(admin: Any) -> None:
+            answer = await admin.delete_topics([topic])
+            assert [told[1] for told in answer.topic_error_codes] == [0], answer
+
+        asyncio.run(self._with_admin(work))
+
+    @contextmanager
+    def _producer(self, **options: Any) -> Iterator[tuple[LoopThread, Any]]:
+        thread = LoopThread("aiokafka producer")
+        producer = thread.call(lambda: AIOKafkaProducer(bootstrap_servers=self.bootstrap, **options))
         try:
             thread.run(producer.start)
-            yield AioKafkaSender(topic, thread, producer)
+            yield thread, producer
         finally:
             thread.run(producer.stop)
             thread.close()
 
-    def _consumer(self, *topics: str, group: str | None = None) -> Any:
-        return AIOKafkaConsumer(
-            *topics, bootstrap_servers=self.bootstrap, group_id=group, auto_offset_reset="earliest"
-        )
+    def _consumer(self, *topics: str, group: str | None = None, **more: Any) -> Any:
+        options = {"group_id": group, "auto_offset_reset": "earliest", **more}
+        return AIOKafkaConsumer(*topics, bootstrap_servers=self.bootstrap, **options)
 
     async def _with_admin(self, work: Callable[[Any], Any]) -> Any:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
@@ -205,9 +261,31 @@ class AioKafkaSender:
         self.thread.run(lambda: asyncio.wait_for(self.producer.flush(), 60))
 
 
+class AioKafkaTransactional:
+    """A producer with a transactional id."""
+
+    def __init__(self, thread: LoopThread, producer: Any) -> None:
+        self.thread, self.producer = thread, producer
+
+    def begin(self) -> None:
+        self.thread.run(self.producer.begin_transaction)
+
+    def send(self, topic: str, value: bytes) -> None:
+        async def work() -> None:
+            (await self.producer.send(topic, value)).add_done_callback(lambda sent: sent.exception())
+
+        self.thread.run(work)
+
+    def commit(self) -> None:
+        self.thread.run(lambda: asyncio.wait_for(self.producer.commit_transaction(), 60))
+
+    def abort(self) -> None:
+        self.thread.run(lambda: asyncio.wait_for(self.producer.abort_transaction(), 60))
+
+
 def _reads(batches: dict[TopicPartition, list[Any]]) -> list[Read]:
     return [
-        Read(one.partition, one.offset, Row(one.key, one.value, tuple(one.headers)))
+        Read(one.partition, one.offset, Row(one.key, one.value, tuple(one.headers)), one.timestamp)
         for batch in batches.values()
         for one in batch
     ]

@@ -5,11 +5,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from driving import CODECS, Read, Row
 
 EARLIEST = -2
+KINDS = {
+    "default": {"group.protocol": "classic"},
+    "range": {"partition.assignment.strategy": "range"},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "consumer": {"group.protocol": "consumer"},
+}
 
 
 class Confluent:
@@ -49,6 +55,7 @@ class Confluent:
                 row.value,
                 row.key,
                 headers=list(row.headers),
+                timestamp=row.timestamp_ms or 0,
                 on_delivery=lambda error, _: error and troubles.append(error),
             )
         assert producer.flush(60) == 0
@@ -70,8 +77,16 @@ class Confluent:
             return int(found.offset)
 
     @contextmanager
-    def member(self, topic: str, group: str, protocol: str = "classic") -> Iterator["ConfluentMember"]:
-        with self._consumer(group, protocol) as consumer:
+    def reader(
+        self, topic: str, partitions: Iterable[int], level: str = "read_uncommitted"
+    ) -> Iterator["ConfluentMember"]:
+        with self._consumer(**{"isolation.level": level}) as consumer:
+            consumer.assign([TopicPartition(topic, one, EARLIEST) for one in partitions])
+            yield ConfluentMember(consumer)
+
+    @contextmanager
+    def member(self, topic: str, group: str, kind: str = "default") -> Iterator["ConfluentMember"]:
+        with self._consumer(group, **KINDS[kind]) as consumer:
             consumer.subscribe([topic])
             yield ConfluentMember(consumer)
 
@@ -88,13 +103,31 @@ class Confluent:
         return str(found.state.name).lower()
 
     @contextmanager
-    def sender(self, topic: str) -> Iterator["ConfluentSender"]:
-        yield ConfluentSender(topic, Producer(self.bootstrap | {"acks": "all", "enable.idempotence": True}))
+    def sender(self, topic: str, idempotent: bool = True) -> Iterator["ConfluentSender"]:
+        options = {"acks": "all", "enable.idempotence": idempotent}
+        yield ConfluentSender(topic, Producer(self.bootstrap | options))
 
     @contextmanager
-    def _consumer(self, group: str = "by-hand", protocol: str = "classic") -> Iterator[Consumer]:
-        options = {"group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest"}
-        consumer = Consumer(self.bootstrap | options)
+    def transactional(self, name: str) -> Iterator["ConfluentTransactional"]:
+        producer = Producer(self.bootstrap | {"transactional.id": name})
+        producer.init_transactions(60)
+        yield ConfluentTransactional(producer)
+
+    def set_config(self, topic: str, name: str, value: str) -> None:
+        change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
+        self.admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def config(self, topic: str, name: str) -> str:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        return str(self.admin.describe_configs([resource])[resource].result(30)[name].value)
+
+    def delete_topic(self, topic: str) -> None:
+        self.admin.delete_topics([topic])[topic].result(30)
+
+    @contextmanager
+    def _consumer(self, group: str = "by-hand", **more: str) -> Iterator[Consumer]:
+        consumer = Consumer(self.bootstrap | {"group.id": group, "auto.offset.reset": "earliest"} | more)
         try:
             yield consumer
         finally:
@@ -135,6 +168,34 @@ class ConfluentSender:
         assert self.producer.flush(60) == 0
 
 
+class ConfluentTransactional:
+    """A producer with a transactional id. What librdkafka calls retriable is called again, as it asks."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
+        self.begin = producer.begin_transaction
+
+    def send(self, topic: str, value: bytes) -> None:
+        self.producer.produce(topic, value)
+        self.producer.poll(0)
+
+    def commit(self) -> None:
+        _again(lambda: self.producer.commit_transaction(30))
+
+    def abort(self) -> None:
+        _again(lambda: self.producer.abort_transaction(30))
+
+
+def _again(call: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
 def _collect(consumer: Consumer, count: int) -> list[Read]:
     found: list[Read] = []
     deadline = time.monotonic() + 30
@@ -148,4 +209,4 @@ def _collect(consumer: Consumer, count: int) -> list[Read]:
 
 def _read(message: Any) -> Read:
     row = Row(message.key(), message.value(), tuple(message.headers() or ()))
-    return Read(message.partition(), message.offset(), row)
+    return Read(message.partition(), message.offset(), row, message.timestamp()[1])

@@ -7,7 +7,15 @@ from typing import Any
 
 from driving import CODECS, Read, Row
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka.admin import ConfigResource, NewTopic
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+KINDS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "range": {"partition_assignment_strategy": [RangePartitionAssignor]},
+    "cooperative": {"partition_assignment_strategy": [CooperativeStickyAssignor]},
+}
 
 
 class KafkaPython:
@@ -45,7 +53,10 @@ class KafkaPython:
             "enable_idempotence": idempotent,
         }
         with closing(KafkaProducer(bootstrap_servers=self.bootstrap, **options)) as producer:
-            sent = [producer.send(topic, row.value, row.key, list(row.headers)) for row in rows]
+            sent = [
+                producer.send(topic, row.value, row.key, list(row.headers), timestamp_ms=row.timestamp_ms)
+                for row in rows
+            ]
             producer.flush(60)
             for one in sent:
                 one.get(30)
@@ -73,8 +84,16 @@ class KafkaPython:
             return -1 if found is None else int(found.offset)
 
     @contextmanager
-    def member(self, topic: str, group: str) -> Iterator["KafkaPythonMember"]:
-        with self._consumer(group) as consumer:
+    def reader(
+        self, topic: str, partitions: Iterable[int], level: str = "read_uncommitted"
+    ) -> Iterator["KafkaPythonMember"]:
+        with self._consumer(isolation_level=level) as consumer:
+            consumer.assign([TopicPartition(topic, one) for one in partitions])
+            yield KafkaPythonMember(consumer)
+
+    @contextmanager
+    def member(self, topic: str, group: str, kind: str = "default") -> Iterator["KafkaPythonMember"]:
+        with self._consumer(group, **KINDS[kind]) as consumer:
             consumer.subscribe([topic])
             yield KafkaPythonMember(consumer)
 
@@ -92,13 +111,33 @@ class KafkaPython:
             return str(admin.describe_groups([group])[group]["group_state"]).lower()
 
     @contextmanager
-    def sender(self, topic: str) -> Iterator["KafkaPythonSender"]:
-        with closing(KafkaProducer(bootstrap_servers=self.bootstrap, acks="all")) as producer:
+    def sender(self, topic: str, idempotent: bool = True) -> Iterator["KafkaPythonSender"]:
+        options = {"acks": "all", "enable_idempotence": idempotent}
+        with closing(KafkaProducer(bootstrap_servers=self.bootstrap, **options)) as producer:
             yield KafkaPythonSender(topic, producer)
 
     @contextmanager
-    def _consumer(self, group: str | None = None) -> Iterator[Any]:
-        options = {"group_id": group, "auto_offset_reset": "earliest"}
+    def transactional(self, name: str) -> Iterator["KafkaPythonTransactional"]:
+        with closing(KafkaProducer(bootstrap_servers=self.bootstrap, transactional_id=name)) as producer:
+            producer.init_transactions()
+            yield KafkaPythonTransactional(producer)
+
+    def set_config(self, topic: str, name: str, value: str) -> None:
+        with self.admin() as admin:
+            admin.alter_configs([ConfigResource("TOPIC", topic, {name: value})])
+
+    def config(self, topic: str, name: str) -> str:
+        with self.admin() as admin:
+            told = admin.describe_configs([ConfigResource("TOPIC", topic)], config_filter="all")
+            return str(told["topic"][topic][name]["value"])
+
+    def delete_topic(self, topic: str) -> None:
+        with self.admin() as admin:
+            admin.delete_topics([topic])
+
+    @contextmanager
+    def _consumer(self, group: str | None = None, **more: Any) -> Iterator[Any]:
+        options = {"group_id": group, "auto_offset_reset": "earliest", **more}
         with closing(KafkaConsumer(bootstrap_servers=self.bootstrap, **options)) as consumer:
             yield consumer
 
@@ -132,10 +171,22 @@ class KafkaPythonSender:
         self.producer.flush(60)
 
 
+class KafkaPythonTransactional:
+    """A producer with a transactional id."""
+
+    def __init__(self, producer: Any) -> None:
+        self.producer = producer
+        self.begin, self.commit = producer.begin_transaction, producer.commit_transaction
+        self.abort = producer.abort_transaction
+
+    def send(self, topic: str, value: bytes) -> None:
+        self.producer.send(topic, value)
+
+
 def _polled(consumer: Any) -> list[Read]:
     batches = consumer.poll(timeout_ms=1000).values()  # its joins and commits must fit into a poll
     return [
-        Read(one.partition, one.offset, Row(one.key, one.value, tuple(one.headers)))
+        Read(one.partition, one.offset, Row(one.key, one.value, tuple(one.headers)), one.timestamp)
         for batch in batches
         for one in batch
     ]

@@ -16,6 +16,11 @@ from itertools import groupby
 from driving import CODECS, Read, Row
 
 DELIMITER = "|"
+KINDS = {
+    "default": [],
+    "range": ["-X", "partition.assignment.strategy=range"],
+    "cooperative": ["-X", "partition.assignment.strategy=cooperative-sticky"],
+}
 
 
 class Kcat:
@@ -59,8 +64,20 @@ class Kcat:
         return int(told.rsplit(" ", 1)[1])
 
     @contextmanager
-    def member(self, topic: str, group: str) -> Iterator["KcatMember"]:
-        options = ["-X", "auto.offset.reset=earliest", "-J", "-u"]
+    def reader(
+        self, topic: str, partitions: Iterable[int], level: str = "read_uncommitted"
+    ) -> Iterator["KcatMember"]:
+        assert list(partitions) == list(range(self.topics()[topic])), "kcat reads one partition, or all"
+        options = ["-o", "beginning", "-X", f"isolation.level={level}", "-J", "-u"]
+        member = KcatMember([*self.line, "-C", "-t", topic, *options])
+        try:
+            yield member
+        finally:
+            member.close()
+
+    @contextmanager
+    def member(self, topic: str, group: str, kind: str = "default") -> Iterator["KcatMember"]:
+        options = ["-X", "auto.offset.reset=earliest", *KINDS[kind], "-J", "-u"]
         member = KcatMember([*self.line, "-G", group, *options, topic])
         try:
             yield member
@@ -68,8 +85,8 @@ class Kcat:
             member.close()
 
     @contextmanager
-    def sender(self, topic: str) -> Iterator["KcatSender"]:
-        options = ["-X", "acks=all", "-X", "enable.idempotence=true"]
+    def sender(self, topic: str, idempotent: bool = True) -> Iterator["KcatSender"]:
+        options = ["-X", "acks=all", "-X", f"enable.idempotence={str(idempotent).lower()}"]
         sender = KcatSender([*self.line, "-P", "-t", topic, *options])
         try:
             yield sender
@@ -104,6 +121,10 @@ class KcatMember:
             found.append(self.told.get())
         return found
 
+    def rest(self) -> list[Read]:
+        """What it had printed before it ended."""
+        return [self.told.get() for _ in range(self.told.qsize())]
+
     def assignment(self) -> set[int]:
         return set(self.partitions)
 
@@ -124,9 +145,11 @@ class KcatMember:
         for line in self.process.stderr or ():
             _, rebalanced, what = line.partition("): ")
             if "rebalanced" in line and rebalanced:
-                self.partitions = (
-                    set(map(int, re.findall(r"\[(\d+)\]", what))) if "assigned" in what else set()
-                )
+                told = set(map(int, re.findall(r"\[(\d+)\]", what)))
+                if "assign" in line:
+                    self.partitions = self.partitions | told
+                else:
+                    self.partitions = self.partitions - told
 
 
 class KcatSender:
@@ -164,4 +187,4 @@ def _read(line: str) -> Read:
     key, value, names = told["key"], told["payload"], told.get("headers", [])
     headers = tuple((names[i], names[i + 1].encode()) for i in range(0, len(names), 2))
     row = Row(key and key.encode(), value if value is None else value.encode(), headers)
-    return Read(told["partition"], told["offset"], row)
+    return Read(told["partition"], told["offset"], row, told["ts"])

@@ -8,10 +8,16 @@ from typing import Any
 from driving import CODECS, Read, Row
 
 from strandline.base.types import TopicPartition
+from strandline.client.admin.configs import ConfigChange
 from strandline.client.sync import Admin, Consumer, Producer
 
 EARLIEST, LATEST = -2, -1
 BYTES = {"serializer": "bytes", "key_serializer": "bytes"}
+KINDS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "range": {"partition_assignment_strategy": ("range",)},
+    "cooperative": {"partition_assignment_strategy": ("cooperative-sticky",)},
+}
 
 
 class Strandline:
@@ -40,7 +46,7 @@ class Strandline:
     def produce(self, topic: str, rows: Iterable[Row], codec: str, idempotent: bool) -> None:
         options = {"compression_type": codec, "enable_idempotence": idempotent, **BYTES}
         with Producer(self.bootstrap, **options) as producer:
-            sent = [producer.send(topic, row.value, key=row.key, headers=row.headers) for row in rows]
+            sent = [producer.send(topic, **sendable(row)) for row in rows]
             for one in sent:
                 one.result(60)
 
@@ -51,7 +57,7 @@ class Strandline:
             deadline = time.monotonic() + 30
             while len(found) < count:
                 assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
-                found += _reads(consumer.poll(200))
+                found += reads_of(consumer.poll(200))
             return found
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
@@ -65,8 +71,18 @@ class Strandline:
             return admin.list_offsets({where: timestamp_ms})[where].offset
 
     @contextmanager
-    def member(self, topic: str, group: str, **options: Any) -> Iterator["StrandlineMember"]:
-        options |= {"topics": [topic], "group": group, "auto_offset_reset": "earliest"}
+    def reader(
+        self, topic: str, partitions: Iterable[int], level: str = "read_uncommitted"
+    ) -> Iterator["StrandlineMember"]:
+        with Consumer(self.bootstrap, auto_offset_reset="earliest", isolation_level=level) as consumer:
+            consumer.assign([TopicPartition(topic, one) for one in partitions])
+            yield StrandlineMember(consumer)
+
+    @contextmanager
+    def member(
+        self, topic: str, group: str, kind: str = "default", **options: Any
+    ) -> Iterator["StrandlineMember"]:
+        options |= {"topics": [topic], "group": group, "auto_offset_reset": "earliest"} | KINDS[kind]
         with Consumer(self.bootstrap, **options) as consumer:
             yield StrandlineMember(consumer)
 
@@ -84,9 +100,28 @@ class Strandline:
             return admin.describe_groups([group])[0].state.lower()
 
     @contextmanager
-    def sender(self, topic: str) -> Iterator["StrandlineSender"]:
-        with Producer(self.bootstrap, **BYTES) as producer:
+    def sender(self, topic: str, idempotent: bool = True) -> Iterator["StrandlineSender"]:
+        with Producer(self.bootstrap, enable_idempotence=idempotent, **BYTES) as producer:
             yield StrandlineSender(topic, producer)
+
+    @contextmanager
+    def transactional(self, name: str) -> Iterator["StrandlineTransactional"]:
+        with Producer(self.bootstrap, transactional_id=name, **BYTES) as producer:
+            producer.init_transactions()
+            yield StrandlineTransactional(producer)
+
+    def set_config(self, topic: str, name: str, value: str) -> None:
+        with Admin(self.bootstrap) as admin:
+            admin.incremental_alter_configs([ConfigChange(name, value)], topic=topic)
+
+    def config(self, topic: str, name: str) -> str:
+        with Admin(self.bootstrap) as admin:
+            (value,) = (one.value for one in admin.describe_configs(topic=topic) if one.name == name)
+            return str(value)
+
+    def delete_topic(self, topic: str) -> None:
+        with Admin(self.bootstrap) as admin:
+            admin.delete_topics([topic])
 
 
 class StrandlineMember:
@@ -96,7 +131,7 @@ class StrandlineMember:
         self.consumer = consumer
 
     def poll(self) -> list[Read]:
-        return _reads(self.consumer.poll(200))
+        return reads_of(self.consumer.poll(200))
 
     def assignment(self) -> set[int]:
         return {one.partition for one in self.consumer.assignment()}
@@ -111,8 +146,8 @@ class StrandlineSender:
     def __init__(self, topic: str, producer: Producer) -> None:
         self.topic, self.producer = topic, producer
 
-    def send(self, value: bytes, acknowledged: Callable[[], None]) -> None:
-        self.producer.send(self.topic, value).add_done_callback(
+    def send(self, value: bytes, acknowledged: Callable[[], None], partition: int | None = None) -> None:
+        self.producer.send(self.topic, value, partition=partition).add_done_callback(
             lambda sent: None if sent.exception() else acknowledged()
         )
 
@@ -120,5 +155,25 @@ class StrandlineSender:
         self.producer.flush()
 
 
-def _reads(records: list[Any]) -> list[Read]:
-    return [Read(one.partition, one.offset, Row(one.key, one.value, tuple(one.headers))) for one in records]
+class StrandlineTransactional:
+    """A producer with a transactional id."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
+        self.begin, self.commit, self.abort = producer.begin, producer.commit, producer.abort
+
+    def send(self, topic: str, value: bytes) -> None:
+        self.producer.send(topic, value)
+
+
+def sendable(row: Row) -> dict[str, Any]:
+    """A record as `send` takes it."""
+    return {"value": row.value, "key": row.key, "headers": row.headers, "timestamp_ms": row.timestamp_ms}
+
+
+def reads_of(records: Iterable[Any]) -> list[Read]:
+    """Records as they came."""
+    return [
+        Read(one.partition, one.offset, Row(one.key, one.value, tuple(one.headers)), one.timestamp)
+        for one in records
+    ]

@@ -1,7 +1,9 @@
 """What every client under test is asked to do, in one vocabulary, so that a test is written once for all.
 
 A `Driver` wraps one unmodified client with its default settings. What a client has no call for
-(kcat creates no topics and asks nothing about groups) is said by `can`: "admin" or not.
+(kcat creates no topics and asks nothing about groups) is said by `can`: "admin" or not; what else it lacks
+stands in `matrix/declared.py`. The kinds of `member` are ways to share partitions: "default" (what the client
+does unasked), "range", "cooperative" (sticky, without stopping everybody) and "consumer" (KIP-848).
 """
 
 import time
@@ -18,6 +20,7 @@ class Row(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...] = ()
+    timestamp_ms: int | None = None  # to be sent with it; what was read has its own in `Read`
 
 
 class Read(NamedTuple):
@@ -26,6 +29,7 @@ class Read(NamedTuple):
     partition: int
     offset: int
     row: Row
+    timestamp_ms: int
 
 
 class Member(Protocol):
@@ -44,6 +48,18 @@ class Sender(Protocol):
     def send(self, value: bytes, acknowledged: Callable[[], None]) -> None: ...
 
     def flush(self) -> None: ...
+
+
+class Transactional(Protocol):
+    """A producer with a transactional id. What it raises ends the transaction, or the producer."""
+
+    def begin(self) -> None: ...
+
+    def send(self, topic: str, value: bytes) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 class Driver(Protocol):
@@ -67,7 +83,9 @@ class Driver(Protocol):
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int: ...
 
-    def member(self, topic: str, group: str) -> AbstractContextManager[Member]: ...
+    def reader(self, topic: str, partitions: Iterable[int], level: str) -> AbstractContextManager[Member]: ...
+
+    def member(self, topic: str, group: str, kind: str = "default") -> AbstractContextManager[Member]: ...
 
     def committed(self, topic: str, group: str, partition: int) -> int: ...
 
@@ -75,7 +93,15 @@ class Driver(Protocol):
 
     def group_state(self, group: str) -> str: ...
 
-    def sender(self, topic: str) -> AbstractContextManager[Sender]: ...
+    def sender(self, topic: str, idempotent: bool = True) -> AbstractContextManager[Sender]: ...
+
+    def transactional(self, name: str) -> AbstractContextManager[Transactional]: ...
+
+    def set_config(self, topic: str, name: str, value: str) -> None: ...
+
+    def config(self, topic: str, name: str) -> str: ...
+
+    def delete_topic(self, topic: str) -> None: ...
 
 
 def until(true: Callable[[], object], what: str, wait_s: float = 60) -> None:

@@ -65,7 +65,7 @@ class Tools:
         self._jvm = subprocess.Popen(
             [
                 *("java", *SMALL, "--add-opens", "java.base/java.lang=ALL-UNNAMED", logging),
-                *("-cp", f"{_jars(release)}/*", str(PROGRAM)),
+                *("-cp", f"{jars_of(release)}/*", str(PROGRAM)),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -102,7 +102,8 @@ class Tools:
         self._jvm.communicate()
 
 
-def _jars(release: str) -> Path:
+def jars_of(release: str) -> Path:
+    """The folder with the jars of this release. Without them the tests are skipped."""
     if shutil.which("javac") is None:
         pytest.skip("no Java compiler: apt-get install default-jdk-headless")
     if release == "3.9":

@@ -42,36 +42,47 @@ def python(driver: str) -> Callable[[], list[str]]:
     return lambda: [sys.executable, "-W", "ignore", str(HERE / "probe.py"), driver]
 
 
-def java() -> list[str]:
-    """The command of kafka-clients, the jar that Kafka's own broker has."""
+def java(folder: Path | None = None) -> list[str]:
+    """The command of kafka-clients, the jar that Kafka's own broker has, or another one in this folder."""
     if shutil.which("javac") is None:
         raise Absent("no Java compiler: apt-get install default-jdk-headless")
-    return ["java", *JVM, "-cp", f"{jars()}/*", str(HERE / "Probe.java")]
+    return ["java", *JVM, "-cp", f"{folder or jars()}/*", str(HERE / "Probe.java")]
 
 
 def franz() -> list[str]:
-    """The command of franz-go, built into the user's cache under the hash of its sources."""
-    sources = sorted((HERE / "franz").iterdir())
-    name = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:16]
-    program = Path.home() / ".cache" / "strandline" / f"franz-probe-{name}"
+    """The command of franz-go."""
+    return go_program(HERE / "franz", "franz-probe")
+
+
+def go_program(folder: Path, title: str, package: str = ".") -> list[str]:
+    """The command of a Go program in a folder, built into the user's cache under the hash of its sources."""
+    program = Path.home() / ".cache" / "strandline" / f"{title}-{_hash_of(folder)}"
     if not program.exists():
-        _build(program)
+        _build(folder, program, package)
     return [str(program)]
 
 
-def _build(program: Path) -> None:
+def _build(folder: Path, program: Path, package: str) -> None:
     compiler = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
     if compiler is None:
         raise Absent("no Go compiler: install Go 1.24 or newer (https://go.dev/dl)")
     program.parent.mkdir(parents=True, exist_ok=True)
     fresh = program.with_name(f"{program.name}.{os.getpid()}")
-    line = [compiler, "build", "-mod=readonly", "-buildvcs=false", "-o", str(fresh), "."]
+    line = [compiler, "build", "-mod=readonly", "-buildvcs=false", "-o", str(fresh), package]
     done = subprocess.run(
-        line, cwd=HERE / "franz", capture_output=True, text=True, timeout=GO_BUILD_S_MAX, check=False
+        line, cwd=folder, capture_output=True, text=True, timeout=GO_BUILD_S_MAX, check=False
     )
     if done.returncode:
-        raise Absent(f"franz-go could not be built (is Go's module proxy reachable?): {done.stderr[-500:]}")
+        raise Absent(
+            f"{program.name} could not be built (is Go's module proxy reachable?): {done.stderr[-500:]}"
+        )
     fresh.replace(program)
+
+
+def _hash_of(folder: Path) -> str:
+    """Of all sources there."""
+    sources = sorted(path for path in folder.rglob("*") if path.is_file())
+    return hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:16]
 
 
 PROBES: dict[str, Callable[[], list[str]]] = {

@@ -1,0 +1,192 @@
+"""What the matrix is made of: clients, features, events, and what a client does not offer.
+
+A cell is a client, a feature and an event; `cells()` names all of them.
+Left to others: how a feature is tried (features.py), how a client is driven (drivers.py), what came of it
+(results.json), how it is told (page.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+STEADY, LEADER, COORDINATOR = "steady", "leader killed", "coordinator killed"
+EVENTS = (STEADY, LEADER, COORDINATOR)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What is tried, under which events, and what must hold; `gap` says what was silent for how long."""
+
+    name: str
+    events: tuple[str, ...]
+    asserted: str
+    gap: str = ""
+
+
+ACKED = "the longest time without an acknowledgement"
+READ = "the longest time in which one partition brought no record to the client"
+DONE = "from the kill to the first success"
+
+FEATURES = (
+    Feature(
+        "produce, acks=all",
+        (STEADY, LEADER),
+        "Every record that was acknowledged is in the log, and the client goes on.",
+        ACKED,
+    ),
+    Feature(
+        "produce, idempotent",
+        (STEADY, LEADER),
+        "As above; every record that was sent is acknowledged in the end; none is there twice, all are in "
+        "the order in which they were sent.",
+        ACKED,
+    ),
+    *(
+        Feature(
+            codec,
+            (STEADY,),
+            "What the client writes is read by itself and by the bundled client; it reads what the bundled "
+            "client writes.",
+        )
+        for codec in ("gzip", "snappy", "lz4", "zstd")
+    ),
+    Feature(
+        "headers, timestamps",
+        (STEADY,),
+        "Keys, no keys, tombstones, repeated headers and timestamps arrive as they were sent, both ways.",
+    ),
+    Feature(
+        "consume, assigned",
+        (STEADY, LEADER),
+        "Every record comes once, each partition in order and without a hole.",
+        READ,
+    ),
+    *(
+        Feature(
+            name,
+            EVENTS,
+            "Two members share three partitions, none read by both; nothing is left out; one leaves, and the "
+            "other one takes over and reads on.",
+            READ,
+        )
+        for name in ("group, eager", "group, cooperative", "group, KIP-848")
+    ),
+    Feature(
+        "commit and resume",
+        EVENTS,
+        "What was committed right after the kill is what the group has; who comes later reads the rest and "
+        "nothing else.",
+        DONE,
+    ),
+    Feature(
+        "transactions",
+        EVENTS,
+        "One is committed, one aborted, one is struck in the middle (what the client gives up is aborted and "
+        "done again), one follows. Each is whole: of a committed one everything is seen once, of an aborted "
+        "one nothing.",
+        "from the kill to the end of a transaction that was committed",
+    ),
+    Feature(
+        "read committed",
+        (STEADY, LEADER),
+        "While the bundled client commits and aborts in turn, the client reads each committed record once "
+        "and none of the others.",
+        READ,
+    ),
+    Feature("topics", (STEADY,), "A topic is created, described and deleted."),
+    Feature("configs", (STEADY,), "A setting of a topic is altered, and told again."),
+    Feature("list offsets", (STEADY, LEADER), "The first and the last offset are right.", DONE),
+    Feature("offsets for times", (STEADY,), "The first record at or after a time is found."),
+    Feature(
+        "groups",
+        (STEADY, COORDINATOR),
+        "A group is listed; it is told as stable while it has a member; its offsets are those that were "
+        "committed.",
+        DONE,
+    ),
+)
+BY_NAME = {feature.name: feature for feature in FEATURES}
+
+
+class Client(NamedTuple):
+    """A client by the name of its driver."""
+
+    name: str
+    title: str
+    what: str
+
+
+CLIENTS = (
+    Client("strandline", "bundled", "`strandline.client.sync`"),
+    Client("strandline-async", "bundled, async", "`strandline.client`"),
+    Client("confluent-kafka", "librdkafka", "through confluent-kafka"),
+    Client("kcat", "kcat", "on the librdkafka that Debian has"),
+    Client("aiokafka", "aiokafka", "Python"),
+    Client("kafka-python", "kafka-python", "Python"),
+    Client("java-3.9", "Java 3.9", "kafka-clients of Apache Kafka 3.9"),
+    Client("franz-go", "franz-go", "Go"),
+    Client("sarama", "sarama", "Go"),
+)
+
+NO_848 = "it knows the classic group protocol only"
+LIMITS: dict[tuple[str, str], str] = {
+    ("strandline", "group, KIP-848"): NO_848,
+    ("strandline-async", "group, KIP-848"): NO_848,
+    ("kcat", "group, KIP-848"): "its librdkafka, 2.0.2, knows the classic group protocol only",
+    ("kcat", "transactions"): "a run of it is one transaction at most, and none is aborted when asked",
+    ("kcat", "topics"): "no command for it",
+    ("kcat", "configs"): "no command for it",
+    ("kcat", "groups"): "no command for it",
+    ("aiokafka", "group, cooperative"): "its assignors (range, round robin, sticky) are eager",
+    ("aiokafka", "group, KIP-848"): NO_848,
+    ("kafka-python", "group, KIP-848"): NO_848,
+    ("sarama", "group, cooperative"): "its strategies (range, round robin, sticky) are eager",
+    ("sarama", "group, KIP-848"): NO_848,
+}
+"""What a client does not offer, and why. These cells are not tried."""
+
+
+FAULTS: dict[tuple[str, str, str], str] = {
+    ("kafka-python", "transactions", COORDINATOR): (
+        "where the old coordinator refuses the connection it looks for the new one, and then never sends its "
+        "request (`kafka.producer.sender` of 3.0.12 forgets it): `commit_transaction` waits for ever"
+    ),
+    ("sarama", "produce, idempotent", LEADER): (
+        "after a broken connection it may number records so that the broker has to refuse them as out of "
+        "order (its issue 1430), and gives them up: nothing acknowledged is lost, but not all that was sent "
+        "is acknowledged. It was so in three of six runs"
+    ),
+}
+"""Cells that do not pass because of a fault of the client, and which. They are not tried, for some hang."""
+
+PARTICULARS = (
+    "kcat tells of acknowledgements, and commits, only when it ends: there is no gap to be told of. It "
+    "stamps records itself. Told to end, it may have committed a record that it throws away unprinted, so a "
+    "member of it leaves while nothing flows.",
+    "librdkafka says of some errors of a commit or abort that they are to be tried again, and they are; so "
+    "are commits, listings and offsets with every client that raises instead of trying again itself.",
+    "sarama tells of a failed commit only in its stream of errors, which is asked after each. Its default is "
+    "the protocol of Kafka 2.1, so it alters all settings of a topic at once. Its admin goes on asking a "
+    "coordinator or a broker that is dead until the caller has them looked up again, which is done when a "
+    "question about groups has failed.",
+    "franz-go asks for metadata again after 5 s at the earliest (`MetadataMinAge`): so long may its gaps be. "
+    "It takes part in KIP-848 when its context opts in. Where it had to join again, a commit is of what was "
+    "read since, and fails if that is nothing; so it reads and commits until the group has everything.",
+)
+"""What one has to know to read the page."""
+
+
+class Cell(NamedTuple):
+    """What is tried at a time."""
+
+    client: str
+    feature: str
+    event: str
+
+
+def cells(client: str) -> Iterator[Cell]:
+    """All cells of a client, those that it does not offer, too; those without a kill come first."""
+    for event in EVENTS:
+        for feature in FEATURES:
+            if event in feature.events:
+                yield Cell(client, feature.name, event)
