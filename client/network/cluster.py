@@ -287,16 +287,20 @@ class Cluster:
         self.refresh_soon()
 
     async def persist(self, attempt: Callable[[], Awaitable[T]], deadline: float) -> T:
-        """Try until it works, fails for good, or the time is up (then the last failure is raised)."""
+        """Try until it works, fails for good, or the time is up (then `telling` failure is raised)."""
         count = 0
+        before: OSError | ApiError | None = None
         while True:
+            began = self.now()
             try:
                 return await attempt()
             except (OSError, ApiError) as trouble:
                 retriable = trouble.retriable if isinstance(trouble, ApiError) else True
                 pause = self.pause(count)
                 if not retriable or self.now() + pause >= deadline:
-                    raise _named(trouble) from trouble
+                    told = telling(trouble, before, deadline - began)
+                    raise _named(told) from told
+                before = trouble
             count += 1
             self.refresh_soon()
             await asyncio.sleep(pause)
@@ -456,6 +460,14 @@ class Cluster:
         nodes = {broker.node_id for broker in self.view.brokers.values() if broker.address == address}
         self._doubts = {one: doubt for one, doubt in self._doubts.items() if doubt[0] not in nodes}
         self.on_change()
+
+
+def telling(trouble: T, before: T | None, seconds: float) -> T:
+    """Which of the last two failures tells why time is up. The last attempt was cut short if our own deadline
+    left it few `seconds`: then a missing answer says nothing of the broker, and hides what it said before."""
+    if before is None or seconds >= METADATA_PATIENCE_SECONDS:
+        return trouble
+    return before if isinstance(trouble, (OSError, NetworkException)) else trouble
 
 
 def _named(trouble: Exception) -> ApiError:

@@ -20,7 +20,7 @@ from ...protocol.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from .cluster import Cluster
+from .cluster import Cluster, telling
 
 T = TypeVar("T")
 
@@ -40,23 +40,27 @@ class Question(Generic[T]):
 async def ask_leaders(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], question: Question[T], deadline: float
 ) -> dict[TopicPartition, T]:
-    """A result for each partition. Raises an error that is not retriable, or at the deadline the last one;
+    """A result for each partition. Raises an error that is not retriable, or at the deadline a `telling` one;
     UnknownTopicOrPartition soon if metadata lacks a partition."""
     for partition in wanted:
         if not await cluster.has(partition, deadline):
             raise UnknownTopicOrPartition(f"{TopicPartition(*partition)} does not exist")
     found: dict[TopicPartition, T] = {}
+    before: ApiError | None = None
     attempt = 0
     while True:
+        began = cluster.now()
         missing = {partition: what for partition, what in wanted.items() if partition not in found}
         trouble = await ask_once(cluster, missing, question, deadline, found)
         if len(found) == len(wanted):
             return found
         if trouble is not None and not trouble.retriable:
             raise trouble
+        trouble = trouble or LeaderNotAvailable(", ".join(map(str, missing)))
         pause = cluster.pause(attempt)
         if cluster.now() + pause >= deadline:
-            raise trouble or LeaderNotAvailable(", ".join(map(str, missing)))
+            raise telling(trouble, before, deadline - began)
+        before = trouble
         attempt += 1
         await asyncio.sleep(pause)
 
