@@ -124,6 +124,7 @@ CLIENTS = (
     Client("aiokafka", "aiokafka", "Python"),
     Client("kafka-python", "kafka-python", "Python"),
     Client("java-3.9", "Java 3.9", "kafka-clients of Apache Kafka 3.9"),
+    Client("java-4.1", "Java 4.1", "kafka-clients of Apache Kafka 4.1"),
     Client("franz-go", "franz-go", "Go"),
     Client("sarama", "sarama", "Go"),
 )
@@ -150,6 +151,12 @@ FAULTS: dict[tuple[str, str, str], str] = {
     ("kafka-python", "transactions", COORDINATOR): (
         "where the old coordinator refuses the connection it looks for the new one, and then never sends its "
         "request (`kafka.producer.sender` of 3.0.12 forgets it): `commit_transaction` waits for ever"
+    ),
+    ("java-4.1", "list offsets", LEADER): (
+        "its admin remembers who led a partition, asks that broker until `default.api.timeout.ms` has passed "
+        "(60 s), and looks up nobody else meanwhile, whether metadata still names the broker or not "
+        "(KAFKA-20673; `PartitionLeaderStrategy` and `ConstantNodeIdProvider` of 4.1.1). The admin of 4.3.1, "
+        "where it is mended, was told after 0.2 s"
     ),
     ("sarama", "produce, idempotent", LEADER): (
         "after a broken connection it may number records so that the broker has to refuse them as out of "

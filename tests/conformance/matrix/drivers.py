@@ -85,7 +85,7 @@ DRIVERS: dict[str, Driven] = {
             _remote(f"java-{release}", lambda release=release: _java(release)),
             lambda release=release: _java_version(release),
         )
-        for release in ("3.9",)
+        for release in ("3.9", "4.1")
     },
     **{
         name: Driven(_remote(name, lambda name=name: _go(name)), lambda module=module: _go_version(module))
