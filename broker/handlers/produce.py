@@ -91,7 +91,11 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
                     batch = exchange.recoded[place]
                     base_offset, required, time = _append_recoded(partition, batch, acks, guard)
             except ApiError as error:
-                responses[place] = _refused(data.index, error)
+                # Java's producer sends it again until it is told where the log begins.
+                start = (
+                    partition.log.start_offset if error.code == ErrorCode.UNKNOWN_PRODUCER_ID else NO_OFFSET
+                )
+                responses[place] = _refused(data.index, error, start)
                 continue
             responses[place] = PartitionProduceResponse(
                 index=data.index,
@@ -169,12 +173,13 @@ def _batch(data: PartitionProduceData) -> memoryview:
     return memoryview(records)
 
 
-def _refused(index: int, error: ApiError) -> PartitionProduceResponse:
+def _refused(index: int, error: ApiError, start_offset: int = NO_OFFSET) -> PartitionProduceResponse:
     single = error.indexes if isinstance(error, InvalidRecord) else ()
     return PartitionProduceResponse(
         index=index,
         error_code=error.code,
         base_offset=NO_OFFSET,
+        log_start_offset=start_offset,
         record_errors=[
             BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=NO_KEY) for place in single
         ],

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from strandline.broker.replicas.partition import Partition
 from strandline.client.network.connection import Connection, ConnectionLost
 from strandline.protocol.batches import seal
-from strandline.protocol.errors import ErrorCode
+from strandline.protocol.errors import ErrorCode, UnknownProducerId
 from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.records import BatchBuilder
@@ -70,6 +71,24 @@ def test_acks_1_and_a_duplicate(tmp_path: Path) -> None:
         gap = batch(b"d", producer_id=5, sequence=9)
         assert outcome(await ask(client, produce(gap)))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert stage.members[1].partition.log.end_offset == 3
+
+    run(tmp_path, story)
+
+
+def test_an_unknown_producer_is_told_where_the_log_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it Java's producer sends the batch again until its time is over."""
+
+    def refuse(*_: object) -> None:
+        raise UnknownProducerId()
+
+    async def story(stage: Cluster, client: Connection) -> None:
+        monkeypatch.setattr(Partition, "append", refuse)
+        response = await ask(client, produce(batch(b"a", producer_id=5, sequence=0)))
+        (topic,) = response.responses
+        (refused,) = topic.partition_responses
+        assert (refused.error_code, refused.log_start_offset) == (ErrorCode.UNKNOWN_PRODUCER_ID, 0)
 
     run(tmp_path, story)
 

@@ -37,8 +37,8 @@ def main() -> int:
         return 0
     if given.suite is None or given.checkout is None:
         told.error("a suite and its --checkout are needed")
-    if given.save and given.only:
-        told.error("--save keeps whole runs, --only makes a part of one")
+    if given.save and (given.only or given.first):
+        told.error("--save keeps whole runs, --only and --first make a part of one")
     end_with_us()
     with tempfile.TemporaryDirectory(prefix="suite-") as scratch:
         try:

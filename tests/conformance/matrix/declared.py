@@ -65,8 +65,8 @@ FEATURES = (
         Feature(
             name,
             EVENTS,
-            "Two members share three partitions, none read by both; nothing is left out; one leaves, and the "
-            "other one takes over and reads on.",
+            "Two members share three partitions, none assigned to both; nothing is left out; one leaves, and "
+            "the other one takes over and reads on.",
             READ,
         )
         for name in ("group, eager", "group, cooperative", "group, KIP-848")

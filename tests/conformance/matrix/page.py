@@ -27,9 +27,10 @@ On a machine of {cores} cores that brokers, ZooKeeper, clients and other work sh
 processes wanted a core in the quarter of an hour before the end. Gaps are those of one run.
 """
 END = """
-This page is rendered from `tests/conformance/matrix/results.json`; `make compatibility` tries everything
-anew and writes both. The features are in `tests/conformance/matrix/features.py`, written once for all
-clients; how each client is driven is in `tests/conformance/` (`drive_*.py`) and `tests/conformance/matrix/`.
+This page is rendered from `tests/conformance/matrix/results.json`; `make compatibility` tries everything anew
+but the cells with ✗, and writes both. The features are in `tests/conformance/matrix/features.py`, written
+once for all clients; how each client is driven is in `tests/conformance/` (`drive_*.py`) and
+`tests/conformance/matrix/`.
 """
 
 
