@@ -94,6 +94,7 @@ class History:
     polls: list[Poll] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     final: dict[TopicPartition, list[Place]] = field(default_factory=dict)
+    begins: dict[TopicPartition, int] = field(default_factory=dict)  # as told with `begins_at`
     losses: list[float] = field(default_factory=list)  # when brokers lost their producer state
     _turns: Counter[str] = field(default_factory=Counter)
 
@@ -145,6 +146,13 @@ class History:
     def read_whole(self, partition: TopicPartition, records: Iterable[tuple[int, int]]) -> None:
         """All records of the partition at the end of the run, from its first offset on: (offset, value)."""
         self.final[partition] = [Place(partition, offset, value) for offset, value in records]
+
+    def begins_at(self, partition: TopicPartition, offset: int) -> None:
+        """In the end the partition must hold everything from here on: no more than that was deleted.
+
+        Of a partition of which nobody tells this, any number of its first records may have been deleted.
+        """
+        self.begins[partition] = offset
 
     @property
     def acknowledgements(self) -> list[Send]:
@@ -237,10 +245,16 @@ def _with_offset(history: History) -> list[Send]:
     return sorted((s for s in history.sends.values() if s.offset >= 0), key=lambda send: send.settled_s)
 
 
+def _deleted(history: History, send: Send) -> bool:
+    """Whether it stood, or may have stood where nobody told its offset, among what was deleted."""
+    begin = history.begins.get(send.partition, 0)
+    return begin > 0 and send.offset < begin
+
+
 def _lost_writes(history: History, sight: _Sight) -> Iterator[Evidence]:
     for send in history.acknowledgements:
         last = sight.last_read.get(send.partition, -1)
-        if send.value not in sight.values and send.offset <= last:
+        if send.value not in sight.values and send.offset <= last and not _deleted(history, send):
             yield Evidence(
                 f"{send.value}, acknowledged at {send.partition}@{send.offset}, was not read, though "
                 f"{last} was",
@@ -251,7 +265,7 @@ def _lost_writes(history: History, sight: _Sight) -> Iterator[Evidence]:
 def _unseen(history: History, sight: _Sight) -> Iterator[Evidence]:
     """Only in a partition that was read completely can a record be missing."""
     for send in history.acknowledgements:
-        if send.value in sight.values or send.partition not in history.final:
+        if send.value in sight.values or send.partition not in history.final or _deleted(history, send):
             continue
         last = sight.last_read.get(send.partition, -1)
         if send.offset > last:
@@ -305,10 +319,10 @@ def _aborted_reads(history: History, sight: _Sight) -> Iterator[Evidence]:
 
 def _leaks(history: History, sight: _Sight) -> Iterator[Evidence]:
     for partition, records in history.final.items():
-        if not records:
-            continue
+        if not records and partition not in history.begins:
+            continue  # all of it may have been deleted
         kept = {(record.offset, record.value) for record in records}
-        first = records[0].offset
+        first = history.begins[partition] if partition in history.begins else records[0].offset
         for offset, values in sorted(sight.read[partition].items()):
             for value in sorted(values):
                 if offset >= first and (offset, value) not in kept:

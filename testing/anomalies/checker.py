@@ -1,7 +1,8 @@
 """The verdict on a history with transactions: pure, and linear in the number of records read.
 
 What is no matter of transactions is judged by `testing/history.py`, where a record counts as acknowledged if
-its transaction was committed. Here is what only transactions can show.
+its transaction was committed. Here is what only transactions can show, and what was read though nobody had
+sent it, or not there: only these histories are sure to tell every send.
 """
 
 from collections import Counter, defaultdict
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...base.types import TopicPartition
-from ..history import Anomaly, Evidence, judge
+from ..history import Anomaly, Evidence, Place, judge
 from .operations import Action, Operation
 from .story import Fate, Story, Transaction
 from .transcript import told
@@ -26,6 +27,8 @@ class TransactionalAnomaly(StrEnum):
     G1A = "G1a"  # a record of an aborted transaction, or a refused one, was read
     G1B = "G1b"  # a part of a transaction was seen: some of it for good, or some before its commit
     PRECOMMITTED_READ = "precommitted-read"  # a transaction read what it wrote itself
+    PHANTOM_READ = "phantom-read"  # a value was read that nobody had sent
+    WRONG_PARTITION = "wrong-partition"  # a record was read in another partition than it was sent to
     COPIED_TWICE = "copied-twice"  # two committed copies of one record
     NOT_COPIED = "not-copied"  # a record without a copy, when all is done
     COPIED_OUT_OF_ORDER = "copied-out-of-order"
@@ -51,12 +54,13 @@ class Verdict:
     read: int
     polls: int
     faults: Counter[str]
+    uncovered: Sequence[TopicPartition]  # acknowledged records, but not read at the end
     operations: Sequence[Operation]
 
     @property
     def good(self) -> bool:
-        """Whether there was no anomaly, and anything to look at."""
-        return not self.found and self.acknowledged > 0
+        """Whether there was no anomaly, anything to look at, and a final read of all that was promised."""
+        return not self.found and self.acknowledged > 0 and not self.uncovered
 
     def __str__(self) -> str:
         lines = [
@@ -66,6 +70,11 @@ class Verdict:
             f"faults: {sum(self.faults.values())}",
         ]
         lines += [f"  {count:5}  {fault}" for fault, count in sorted(self.faults.items())]
+        if self.uncovered:
+            lines.append(
+                "acknowledged, and not read in the end (`whole` or `empty`), so that much may be lost there: "
+                + ", ".join(map(str, self.uncovered))
+            )
         lines += [f"{name:22} {len(self.found.get(name, ()))}" for name in NAMES]
         for name, evidence in self.found.items():
             lines += ["", f"{name}, the shortest of {len(evidence)}:"]
@@ -113,23 +122,31 @@ def judge_operations(operations: Iterable[Operation]) -> Verdict:
         sum(map(len, story.history.final.values())),
         story.polls,
         Counter(each.error for each in story.faults),
+        sorted({send.partition for send in story.history.acknowledgements} - story.history.final.keys()),
         kept,
     )
 
 
+def _places(story: Story) -> Iterator[Place]:
+    """All records that were read: in polls, then in the end."""
+    yield from (place for poll in story.history.polls for place in poll.records)
+    yield from (place for records in story.history.final.values() for place in records)
+
+
 def _out_of_order(story: Story) -> Iterator[Evidence]:
     """G0: partition by partition, transactions of one transactional id follow each other."""
-    stands = {value: send.offset for value, send in story.history.sends.items() if send.offset >= 0}
-    for poll in story.history.polls:
-        for record in poll.records:
-            stands.setdefault(record.value, record.offset)
+    sends = story.history.sends
+    stands = {value: send.offset for value, send in sends.items() if send.offset >= 0}
+    for found in _places(story):
+        if found.value in sends and found.partition == sends[found.value].partition:
+            stands.setdefault(found.value, found.offset)
     last: dict[tuple[str, TopicPartition], tuple[int, int]] = {}  # highest offset so far, and its value
     for transaction in story.transactions.values():  # in the order in which they began
         highest = dict[TopicPartition, tuple[int, int]]()
         for value in transaction.values:
             if (offset := stands.get(value)) is None:
                 continue
-            partition = story.history.sends[value].partition
+            partition = sends[value].partition
             before = last.get((transaction.producer, partition))
             if before is not None and offset <= before[0]:
                 yield Evidence(
@@ -138,9 +155,9 @@ def _out_of_order(story: Story) -> Iterator[Evidence]:
                     (before[1], value),
                 )
             highest[partition] = max(highest.get(partition, (-1, -1)), (offset, value))
-        for partition, found in highest.items():
+        for partition, reached in highest.items():
             key = transaction.producer, partition
-            last[key] = max(last.get(key, (-1, -1)), found)
+            last[key] = max(last.get(key, (-1, -1)), reached)
 
 
 def _aborted(story: Story) -> Iterator[Evidence]:
@@ -155,15 +172,14 @@ def _aborted(story: Story) -> Iterator[Evidence]:
 def _in_part(story: Story) -> Iterator[Evidence]:
     history = story.history
     there = {record.value for records in history.final.values() for record in records}
-    first = {tp: records[0].offset if records else 0 for tp, records in history.final.items()}
     for transaction in story.transactions.values():
         if transaction.fate is Fate.ABORTED:
             continue
         looked_for = [
             value
             for value in transaction.values
-            if (send := history.sends[value]).partition in first
-            and not 0 <= send.offset < first[send.partition]  # removed by retention, perhaps
+            if (send := history.sends[value]).partition in history.final
+            and ((begin := history.begins[send.partition]) == 0 or send.offset >= begin)  # not deleted
         ]
         missing = [value for value in looked_for if value not in there]
         if missing and len(missing) < len(looked_for):
@@ -192,6 +208,32 @@ def _own_reads(story: Story) -> Iterator[Evidence]:
         for value in transaction.values:
             if value in transaction.read:
                 yield Evidence(f"{transaction} read {value}, which it wrote itself", (value,))
+
+
+def _phantoms(story: Story) -> Iterator[Evidence]:
+    for value, (at_ns, by) in story.first_read.items():
+        send = story.history.sends.get(value)
+        if send is None:
+            yield Evidence(f"{by} read {value}, which nobody has sent", (value,))
+        elif at_ns / 1e9 < send.sent_s:
+            yield Evidence(
+                f"{by} read {value} {send.sent_s - at_ns / 1e9:.3f} s before it was sent", (value,)
+            )
+
+
+def _elsewhere(story: Story) -> Iterator[Evidence]:
+    sends = story.history.sends
+    strayed = {
+        (found.value, found.partition): found.offset
+        for found in _places(story)
+        if found.value in sends and found.partition != sends[found.value].partition
+    }
+    for (value, partition), offset in strayed.items():
+        yield Evidence(
+            f"{value} was read at {partition}@{offset}, but {sends[value].by} sent it to "
+            f"{sends[value].partition}",
+            (value,),
+        )
 
 
 def _copies(story: Story) -> dict[int, list[tuple[TopicPartition, int, int]]]:
@@ -251,6 +293,8 @@ SEARCHES = {
     TransactionalAnomaly.G1A: _aborted,
     TransactionalAnomaly.G1B: _in_part,
     TransactionalAnomaly.PRECOMMITTED_READ: _own_reads,
+    TransactionalAnomaly.PHANTOM_READ: _phantoms,
+    TransactionalAnomaly.WRONG_PARTITION: _elsewhere,
     TransactionalAnomaly.COPIED_TWICE: _twice,
     TransactionalAnomaly.NOT_COPIED: _never,
     TransactionalAnomaly.COPIED_OUT_OF_ORDER: _out_of_place,

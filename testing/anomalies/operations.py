@@ -32,6 +32,7 @@ class Action(StrEnum):
     END = "end"  # topic, partition; offset: what a broker told as the end of the log
     WHOLE = "whole"  # as POLL: all that a reader of committed records finds in partitions, at the end
     EMPTY = "empty"  # topic, partition: a partition of which nothing was found, at the end
+    DELETED = "deleted"  # topic, partition; offset: records before it are deleted (DeleteRecords, retention)
     CRASH = "crash"  # the client is gone
     FAULT = "fault"  # `error` says what was done to the cluster, or mended
 

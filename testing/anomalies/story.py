@@ -55,6 +55,7 @@ class Story:
         self.polls = 0
         self._asked_s: dict[str, float] = {}
         self._whole: dict[TopicPartition, list[tuple[int, int]]] = {}
+        self._begins: dict[TopicPartition, int] = {}
         act = {
             Action.SEND: self._send,
             Action.COMMIT: self._commit,
@@ -64,6 +65,7 @@ class Story:
             Action.END: self._end,
             Action.WHOLE: self._read_whole,
             Action.EMPTY: self._read_whole,
+            Action.DELETED: self._deleted,
             Action.FAULT: self.faults.append,
         }
         for operation in operations:
@@ -71,6 +73,7 @@ class Story:
                 known(operation)
         for partition, records in self._whole.items():
             self.history.read_whole(partition, records)
+            self.history.begins_at(partition, self._begins.get(partition, 0))
         self._settle()
 
     def count(self, fate: Fate) -> int:
@@ -152,6 +155,17 @@ class Story:
                 found.append((record.offset, record.value))
         if operation.action is Action.WHOLE:
             self._seen(operation)
+
+    def _deleted(self, operation: Operation) -> None:
+        """Asked to delete and without an answer: they may be deleted, too."""
+        for record in operation.records if operation.type is not Type.FAIL else ():
+            if record.offset == UNKNOWN:
+                raise ValueError(
+                    f"{operation.process} deleted {record}: say before which offset, as in {record}@7; what "
+                    "stands from there on is looked for in the end"
+                )
+            before = self._begins.get(place(record), 0)
+            self._begins[place(record)] = max(before, record.offset)
 
     # ------------------------------------------------------------ the end
 

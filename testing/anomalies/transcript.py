@@ -8,6 +8,7 @@
     b/2    invoke send #1 t-0=3<2      the second life of b, with b's transactional id; 3 is a copy of 2
     r      ok poll t-0@7=1 t-0@8=2     r was handed two records
     final  ok whole t-0@7=1 t-0@8=2    all that is in partition 0
+    n      ok deleted t-0@7            what stood before 7 was deleted
     n      info fault: broker 2 killed
 
 A process named `b/2` has the transactional id `b`. What follows `# ` is a comment.
