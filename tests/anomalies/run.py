@@ -2,7 +2,8 @@
 
 Three brokers and the clients live in network namespaces. In the end everything is healed, what is to be
 copied is copied, every transactional id is fenced, and all partitions are read from their first record on;
-then the replicas are compared byte by byte. Exit status 1 if anything was found; the histories are kept then.
+then the replicas are compared byte by byte. Exit status 1 if anything was found, if some kind of client has
+done less than `enough.py` demands, or met what it did not expect; the histories are kept then.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from strandline.testing.anomalies import (
     judge_operations,
     read_history,
 )
+from tests.anomalies.enough import KINDS, done, lacking, traceback_in
 from tests.anomalies.nemesis import COORDINATOR_PARTITIONS, Nemesis
 from tests.anomalies.worker import TOPICS
 from tests.faults.drill import assert_states_are_good
@@ -61,9 +63,7 @@ class Clients:
     def __init__(self, cluster: LocalCluster, node: Node, folder: Path, seed: int) -> None:
         self.cluster, self.node, self.folder, self.seed = cluster, node, folder, seed
         self.kinds = {
-            f"{kind}-{number}": kind
-            for kind in (*WRITERS, *COPIERS, *READERS)
-            for number in range(1, 3 if kind in TWICE else 2)
+            f"{kind}-{number}": kind for kind in KINDS for number in range(1, 3 if kind in TWICE else 2)
         }
         self.lives = dict.fromkeys(self.kinds, 0)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -235,6 +235,7 @@ def drive(folder: Path, minutes: float, seed: int) -> None:
             process.wait(10)
         cluster.kill()
         field.close()
+        print("lives:", ", ".join(f"{name} {lives}" for name, lives in clients.lives.items()))
 
 
 def main() -> int:
@@ -247,20 +248,26 @@ def main() -> int:
         print(trouble, file=sys.stderr)
         return 2
     folder = Path(tempfile.mkdtemp(prefix="strandline-anomalies-"))
-    failure: AssertionError | None = None
+    troubles: list[str] = []
     begun_s = time.monotonic()
     try:
         drive(folder, arguments.minutes, arguments.seed)
     except AssertionError as error:
-        failure = error
-    verdict = judge_operations(read_history(*folder.glob("*.history")))
+        troubles.append(f"the cluster: {error}")
+    operations = read_history(*folder.glob("*.history"))
+    verdict = judge_operations(operations)
+    troubles += lacking(done(operations))
+    if found := traceback_in(folder / "clients.log"):
+        troubles.append(f"a client met what it did not expect: {found}")
     took_s = time.monotonic() - begun_s
     print(f"seed {arguments.seed}, {arguments.minutes:g} minutes of load, {took_s:.0f} s in all")
     print(f"{verdict.acknowledged / (arguments.minutes * 60):.0f} records/s acknowledged for good")
+    for kind, counts in done(operations).items():
+        print(f"{kind:24}", ", ".join(f"{count} {what}" for what, count in counts.items()))
     print(verdict)
-    good = verdict.good and failure is None
-    if failure is not None:
-        print(f"\nand the cluster: {failure}")
+    good = verdict.good and not troubles
+    for trouble in troubles:
+        print(f"\nand {trouble}")
     if good and not arguments.keep:
         shutil.rmtree(folder)
     else:

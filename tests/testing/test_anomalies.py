@@ -20,6 +20,7 @@ from strandline.testing.anomalies import (
 )
 from strandline.testing.anomalies.checker import NAMES
 from strandline.testing.anomalies.operations import Action, Record, Type
+from tests.anomalies.enough import ACTS, KINDS, done, lacking, traceback_in
 
 GOLDEN = sorted((Path(__file__).parent.parent / "scenarios" / "anomalies").glob("*.txt"))
 
@@ -105,3 +106,45 @@ def test_an_explanation_tells_the_operations_that_matter() -> None:
 
 def test_nothing_acknowledged_is_not_good() -> None:
     assert not judge_operations([]).good
+
+
+ACKNOWLEDGED = "p invoke send t-0=1 t-1=2\np ok send t-0@0=1 t-1@0=2\n"
+
+
+def test_what_was_acknowledged_and_never_looked_for_is_not_good() -> None:
+    half = judge_operations(parse(f"{ACKNOWLEDGED}final ok whole t-0@0=1"))
+    assert not half.found and not half.good
+    assert "not read in the end (`whole` or `empty`), so that much may be lost there: t-1\n" in str(half)
+    whole = judge_operations(parse(f"{ACKNOWLEDGED}final ok whole t-0@0=1 t-1@0=2"))
+    assert whole.good and "not read in the end" not in str(whole)
+
+
+def test_who_deletes_says_before_which_offset() -> None:
+    with pytest.raises(ValueError, match="before which offset, as in t-0@7"):
+        judge_operations(parse("n ok deleted t-0"))
+
+
+def test_every_kind_of_client_must_have_done_what_it_is_there_for() -> None:
+    """All but one thing is done by all kinds; that one is missed, by name."""
+    acts = {
+        Action.SEND: "ok send t-0@0=1",
+        Action.COMMIT: "ok commit #1",
+        Action.ABORT: "ok abort #1",
+        Action.POLL: "ok poll t-0@0=1",
+    }
+    lines = {(kind, act): f"{kind}-1/2 {acts[act]}" for kind in KINDS for act in KINDS[kind]}
+    assert lacking(done(parse("\n".join(lines.values())))) == []
+    for kind, act in lines:
+        rest = [line for key, line in lines.items() if key != (kind, act)]
+        assert lacking(done(parse("\n".join([*rest, f"{kind}-1 ok poll"])))) == [
+            f"{kind}: no {ACTS[act]}; so the run proves nothing about it"
+        ]
+
+
+def test_a_traceback_of_a_client_is_found_with_its_text(tmp_path: Path) -> None:
+    log = tmp_path / "clients.log"
+    assert traceback_in(log) == ""
+    log.write_text("reader-1 ends: fenced\n")
+    assert traceback_in(log) == ""
+    log.write_text("reader-1 ends: fenced\nTraceback (most recent call last):\n  …\nKeyError: 7\n")
+    assert "reader-1 ends" in traceback_in(log) and "KeyError: 7" in traceback_in(log)
