@@ -103,7 +103,7 @@ class Producer:
             config.bulk_batch_size,
             self._cluster.now,
             self._clock.wall_ms,
-            self._check_list,
+            lambda partition: None,  # a list brings its own
             self._is_full,
         )
 
@@ -185,12 +185,12 @@ class Producer:
         By far the fastest way: lists of bytes are encoded by a compiled loop, if there is one and there are
         neither interceptors nor a `partitioner`.
         """
-        self._check_list()
+        transaction = self._open_transaction()
         encoder = self._list_encoder()
         if encoder is None:
             many = Many(asyncio.get_running_loop().create_future())
             for columns in chunks(values, keys, headers, timestamps_ms):
-                await self._queue_each(topic, rows_of(columns, partition), many)
+                await self._queue_each(topic, rows_of(columns, partition), many, transaction)
             many.close()
             return await many.future
         given = None if partition is None else checked_partition(partition)
@@ -201,16 +201,18 @@ class Producer:
             rows = lists_of(
                 encoder, columns, serializers, self.config.max_request_size, self._clock.wall_ms, count
             )
-            parts.append(await self._enter(encoder, topic, rows, given))
+            parts.append(await self._enter(encoder, topic, rows, given, transaction))
             count += rows.count
         return await all_of(topic, parts)
 
-    async def _queue_each(self, topic: str, rows: Iterable[Row], many: Many) -> None:
+    async def _queue_each(self, topic: str, rows: Iterable[Row], many: Many, transaction: int) -> None:
         """Record by record."""
         await self._cluster.partitions(topic, self._cluster.deadline(self.config.max_block_ms))
+        self._check_list(transaction)
         for value, key, headers, timestamp_ms, partition in rows:
             if topic in self._lines or self._is_full(0):
                 await self.room(topic)
+                self._check_list(transaction)
             self._queue(topic, value, key, partition, headers, timestamp_ms, many, many.expect())
 
     async def send_arrow(
@@ -233,7 +235,7 @@ class Producer:
         """
         from . import record_columns as arrow  # here: others do without Arrow
 
-        self._check_list()
+        transaction = self._open_transaction()
         if self._value_out not in PLAIN or self._key_out not in PLAIN:
             raise ValueError("send_arrow sends bytes and text: it needs the serializers 'bytes' or 'str'")
         by_name = isinstance(partition, str) or partition is None
@@ -247,10 +249,11 @@ class Producer:
             if given is not None:
                 columns = columns._replace(partition=None)
             if encoder is None:
-                await self._queue_each(topic, arrow.rows(columns, given, now_ms, count), many)
+                each = arrow.rows(columns, given, now_ms, count)
+                await self._queue_each(topic, each, many, transaction)
             elif batch.num_rows:
                 rows = arrow.records_of(encoder, columns, self.config.max_request_size, now_ms, count)
-                parts.append(await self._enter(encoder, topic, rows, given))
+                parts.append(await self._enter(encoder, topic, rows, given, transaction))
             count += batch.num_rows
         many.close()
         return await (many.future if encoder is None else all_of(topic, parts))
@@ -261,7 +264,9 @@ class Producer:
             return None
         return kernel.encoder()
 
-    async def _enter(self, encoder: Encoder, topic: str, rows: Rows, given: int | None) -> Outcomes:
+    async def _enter(
+        self, encoder: Encoder, topic: str, rows: Rows, given: int | None, transaction: int
+    ) -> Outcomes:
         """Let a list into the accumulator, in order, as its partitions and room allow."""
         cluster, block_ms = self._cluster, self.config.max_block_ms
         known = await cluster.partitions(topic, cluster.deadline(block_ms))
@@ -271,7 +276,8 @@ class Producer:
             known = await cluster.partitions(topic, cluster.deadline(block_ms))
             if highest not in known:
                 raise no_partition(topic, highest, len(known))
-        bulk = Bulk(encoder, self._gate, topic, rows, given, cluster.view.topics[topic])
+        gate = self._gate._replace(want=lambda name: self._check_list(transaction, name))
+        bulk = Bulk(encoder, gate, topic, rows, given, cluster.view.topics[topic])
         try:
             while not bulk.is_done:
                 view = cluster.view.topics.get(topic)
@@ -289,13 +295,22 @@ class Producer:
             bulk.give_up(trouble)
         return bulk.outcomes
 
-    def _check_list(self, partition: TopicPartition | None = None) -> None:
-        """Whether records may be sent now; a transaction is told of the partition."""
+    def _open_transaction(self) -> int:
+        """Raise what stands against sending now; the number of the transaction that is open, 0 if there are
+        none."""
         self._check_running()
-        if self._transactions is not None:
-            self._transactions.check_open()
-            if partition is not None:
-                self._transactions.want(partition)
+        if self._transactions is None:
+            return 0
+        self._transactions.check_open()
+        return self._transactions.rules.begun
+
+    def _check_list(self, transaction: int, partition: TopicPartition | None = None) -> None:
+        """Raise what stands against sending the rest of a list: one that has waited may have outlived its
+        transaction. The transaction is told of the partition."""
+        if self._open_transaction() != transaction:
+            raise TransactionAborted("its transaction ended before it was sent, and another one has begun")
+        if self._transactions is not None and partition is not None:
+            self._transactions.want(partition)
 
     async def room(self, topic: str | None = None) -> None:
         """Wait until buffer memory is not full, and nothing of `topic` waits in line for it.

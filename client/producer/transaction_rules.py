@@ -148,6 +148,7 @@ class TransactionRules:
         self.can_bump = False  # the coordinator gives a new epoch to who names its old one (KIP-360)
         self.bump_required = False
         self.is_known = False  # the coordinator has partitions or a group of this transaction
+        self.begun = 0  # so many transactions: the number of the one that is open
         self.wanted: dict[TopicPartition, None] = {}
         self.added: set[TopicPartition] = set()
 
@@ -171,6 +172,12 @@ class TransactionRules:
         """The coordinator has given an id and an epoch: numbers begin again."""
         self.identity, self.can_bump = identity, can_bump
         self.bump_required = False
+
+    def begin(self) -> None:
+        """Another transaction, with the next number."""
+        self.require("begin", State.READY)
+        self.go(State.IN_TRANSACTION)
+        self.begun += 1
 
     # -- partitions
 

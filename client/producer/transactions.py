@@ -129,8 +129,7 @@ class Transactions:
     def begin(self) -> None:
         """Records sent from now on belong to a transaction."""
         self._check_free("begin")
-        self.rules.require("begin", State.READY)
-        self.rules.go(State.IN_TRANSACTION)
+        self.rules.begin()
 
     async def commit(self) -> None:
         """Make all of it visible at once."""

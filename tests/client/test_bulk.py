@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from strandline.client import BufferExhausted, MessageTooLarge, NotEnoughReplicas, Producer
+from strandline.client import (
+    BufferExhausted,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    Producer,
+    TransactionAborted,
+)
 from strandline.client.network import cluster
 from strandline.client.producer import record_lists
 from strandline.client.producer.partition_queues import Run, tokens_between
@@ -327,6 +333,36 @@ def test_a_list_is_of_one_transaction(run: Any, form: str) -> None:
                 await producer.send_many("t", [b"c", b"d", b"e"], keys=["1", "2", "3"])
                 await producer.commit()
             assert await committed(double) == [b"c", b"d", b"e"]
+
+    run(story())
+
+
+def test_what_an_aborted_transaction_left_of_a_list_is_not_sent_in_the_next_one(run: Any, form: str) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t", 2)
+            go_on, asked = asyncio.Event(), asyncio.Event()
+
+            async def hook(broker: Any, api: int, request: Any) -> Any:
+                if api == Api.METADATA and any(one.name == "t" for one in request.topics or ()):
+                    asked.set()
+                    await go_on.wait()
+
+            async with transactional(double) as producer:
+                await producer.init_transactions()
+                double.hook = hook
+                producer.begin()
+                waits = asyncio.ensure_future(producer.send_many("t", [b"1", b"2"], keys=["1", "2"]))
+                await asked.wait()
+                await producer.abort()
+                producer.begin()
+                go_on.set()
+                again = await producer.send_many("t", [b"1", b"2"], keys=["1", "2"])
+                with pytest.raises(TransactionAborted, match="another one has begun"):
+                    await waits
+                await producer.commit()
+            assert len(again) == 2
+            assert await committed(double) == [b"1", b"2"]
 
     run(story())
 
