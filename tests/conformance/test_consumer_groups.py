@@ -47,10 +47,10 @@ class Crowd:
         self.leaving: dict[str, ExitStack] = {}
         self.found: list[bytes] = []
 
-    def join(self, name: str, protocol: str = "consumer") -> None:
+    def join(self, name: str, kind: str = "consumer") -> None:
         self.leaving[name] = ExitStack()
         self.stack.enter_context(self.leaving[name])
-        member = self.client.member(self.topic, self.group, protocol)
+        member = self.client.member(self.topic, self.group, kind)
         self.members[name] = self.leaving[name].enter_context(member)
 
     def leave(self, name: str) -> None:
@@ -131,7 +131,7 @@ def test_a_group_is_upgraded_and_downgraded_member_by_member(crowd: Crowd, ours:
     """As when a service is deployed: no record is left out, and no partition is read by two at a time."""
     values = write(ours, crowd.topic, "classic")
     for name in ("one", "two"):
-        crowd.join(name, "classic")
+        crowd.join(name, "default")
     crowd.share(3, "a classic group")
     for number, name in enumerate(("one", "two")):
         crowd.leave(name)
@@ -141,7 +141,7 @@ def test_a_group_is_upgraded_and_downgraded_member_by_member(crowd: Crowd, ours:
     assert described(crowd.client, crowd.group).type.name == "CONSUMER"
     for number, name in enumerate(("one", "two")):
         crowd.leave(f"{name} anew")
-        crowd.join(name, "classic")
+        crowd.join(name, "default")
         values |= write(ours, crowd.topic, f"down {number}")
         crowd.share(3, "the group goes on")
     assert described(crowd.client, crowd.group).type.name == "CLASSIC"
