@@ -136,7 +136,7 @@ def live_brokers(picture: Picture, listener: str) -> list[MetadataResponseBroker
     """Brokers that clients of this listener can reach."""
     return [
         MetadataResponseBroker(node_id=broker.id, host=address.host, port=address.port, rack=broker.rack)
-        for broker in picture.reachable()
+        for broker in picture.brokers.values()
         if (address := broker.addresses.get(listener)) is not None
     ]
 

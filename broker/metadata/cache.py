@@ -23,7 +23,6 @@ from ...protocol.primitives import NO_UUID
 
 LEADER_IS_DELETED = -2
 NO_CONTROLLER = -1
-REACHABLE = "reachable"
 FULL_UPDATE = 2  # names all topics that exist: any other topic was deleted without our notice
 
 
@@ -64,8 +63,6 @@ class Picture:
     controller_epoch: int = -1
     is_whole: bool = False
     """An update has named all topics that exist, so a topic that is not here does not exist."""
-    suspected: frozenset[int] = frozenset()
-    """Brokers that may be dead: what they led is led by others, if there is anybody else to lead it."""
     described: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     """A cache of what was derived from this picture, for any code that derives; it goes with the picture."""
 
@@ -85,7 +82,6 @@ class Picture:
             request.controller_id,
             request.controller_epoch,
             self.is_whole or request.type == FULL_UPDATE,
-            frozenset(broker.id for broker in request.live_brokers if broker.is_suspected),
         )
 
     def lacks(self, tp: TopicPartition) -> bool:
@@ -124,21 +120,6 @@ class Picture:
         """Where a live broker is reached on a listener."""
         known = self.brokers.get(broker)
         return None if known is None else known.addresses.get(listener)
-
-    def reachable(self) -> list[LiveBroker]:
-        """The brokers that clients are told of: not those that are suspected and lead nothing.
-
-        Who asks every broker would wait for a dead one until its session in ZooKeeper has ended.
-        """
-        if not self.suspected:
-            return list(self.brokers.values())
-        known: list[LiveBroker] | None = self.described.get(REACHABLE)
-        if known is None:
-            states = (one for topic in self.topics.values() for one in topic.partitions.values())
-            gone = self.suspected - {one.leader for one in states}
-            known = [broker for broker in self.brokers.values() if broker.id not in gone]
-            self.described[REACHABLE] = known
-        return known
 
     def partition(self, topic: str, partition: int) -> UpdateMetadataPartitionState | None:
         """What is known of one partition."""

@@ -73,19 +73,6 @@ def test_what_an_update_deletes_is_told() -> None:
     assert gone(before, full(a, topic("b", UUID(int=3), partition(0, 1)))) == ["b-0"]
 
 
-def test_clients_are_not_told_of_who_may_be_dead_and_leads_nothing() -> None:
-    first = Picture().updated(full(topic("a", ONE, partition(0, 1), partition(1, 2))))
-    assert [one.id for one in first.reachable()] == [1, 2]
-    suspicious = update()
-    suspicious.live_brokers[1].is_suspected = True
-    doubted = first.updated(suspicious)
-    assert [one.id for one in doubted.reachable()] == [1, 2], "nobody else can lead a-1"
-    suspicious.topic_states.append(topic("a", ONE, partition(1, 1, epoch=1)))
-    moved = doubted.updated(suspicious)
-    assert [one.id for one in moved.reachable()] == [1] and set(moved.brokers) == {1, 2}
-    assert [one.id for one in moved.updated(update()).reachable()] == [1, 2], "a false alarm"
-
-
 def test_only_who_was_told_of_all_topics_knows_what_there_is_not() -> None:
     a, c = topic("a", ONE, partition(0, 1)), topic("c", TWO, partition(0, 1))
     some = Picture().updated(update(a))
