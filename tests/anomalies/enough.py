@@ -32,6 +32,7 @@ KINDS: dict[str, frozenset[Action]] = {
 }
 """The kinds of clients, and what each of them must have had answered at least once."""
 TRACEBACK = "Traceback"
+OVERDUE = "has not returned within"
 SHOWN_BEFORE, SHOWN = 500, 3000
 
 
@@ -61,3 +62,9 @@ def traceback_in(log: Path) -> str:
     text = log.read_text(errors="replace") if log.exists() else ""
     at = text.find(TRACEBACK)
     return "" if at < 0 else f"{log}: {text[max(0, at - SHOWN_BEFORE) : at + SHOWN]}"
+
+
+def overdue_in(log: Path) -> list[str]:
+    """What clients printed that ended because a call kept none of its time-outs."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return [line for line in lines if OVERDUE in line]

@@ -31,7 +31,7 @@ from strandline.testing.anomalies import (
     judge_operations,
     read_history,
 )
-from tests.anomalies.enough import KINDS, done, lacking, traceback_in
+from tests.anomalies.enough import KINDS, done, lacking, overdue_in, traceback_in
 from tests.anomalies.nemesis import COORDINATOR_PARTITIONS, Nemesis
 from tests.anomalies.worker import TOPICS
 from tests.faults.drill import assert_states_are_good
@@ -264,6 +264,8 @@ def main() -> int:
     print(f"{verdict.acknowledged / (arguments.minutes * 60):.0f} records/s acknowledged for good")
     for kind, counts in done(operations).items():
         print(f"{kind:24}", ", ".join(f"{count} {what}" for what, count in counts.items()))
+    for line in overdue_in(folder / "clients.log"):
+        print(f"stuck: {line}")
     print(verdict)
     good = verdict.good and not troubles
     for trouble in troubles:

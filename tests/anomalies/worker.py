@@ -23,12 +23,15 @@ from strandline.client.producer.producer import Producer as OurProducer
 from strandline.client.producer.transactions import TransactionAborted
 from strandline.protocol.errors import ApiError, ErrorCode, RequestTimedOut
 from strandline.testing.anomalies import UNKNOWN, Action, HistoryWriter, Notes, Record, Type
+from tests.anomalies.enough import OVERDUE
 
 TOPICS = {"t": 6, "in": 3, "out": 3, "in8": 3, "out8": 3}
 """`in` is copied to `out` by a classic group, `in8` to `out8` by one of KIP-848; `t` has transactions."""
 VALUES_OF_A_LIFE = 10_000_000
 TRANSACTION_MS = 10_000
 AGAIN_S = 20.0
+CALL_S = 30.0  # what calls of librdkafka are given
+OVERDUE_S = 40.0  # and when they surely have forgotten it
 ABORTED_BY_CHOICE = 0.25
 DEFINITE = frozenset(
     {
@@ -111,11 +114,23 @@ def again(call: Callable[..., Any], *arguments: Any) -> Any:
     """Until it is done, or trying again is of no use."""
     deadline = time.monotonic() + AGAIN_S
     while True:
+        overdue = threading.Timer(OVERDUE_S, end_overdue, [getattr(call, "__name__", str(call))])
+        overdue.daemon = True
+        overdue.start()
         try:
             return call(*arguments)
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:
                 raise
+        finally:
+            overdue.cancel()
+
+
+def end_overdue(call: str) -> None:
+    """Librdkafka's send_offsets_to_transaction may wait for ever (its issues 5456 and 5511)."""
+    line = f"{' '.join(sys.argv[2:4])} ends: {call} {OVERDUE} {OVERDUE_S:g} s"
+    print(line, file=sys.stderr, flush=True)
+    os._exit(1)  # the next life fences this one
 
 
 def plain_librdkafka(client: Client) -> None:
@@ -142,7 +157,7 @@ def end(client: Client, producer: Producer, number: int, commit: bool) -> bool:
         producer.flush(TRANSACTION_MS / 1000)
         if commit:
             client.notes.note(Type.INVOKE, Action.COMMIT, transaction=number)
-            again(producer.commit_transaction, 30)
+            again(producer.commit_transaction, CALL_S)
             client.notes.note(Type.OK, Action.COMMIT, transaction=number)
             return True
     except KafkaException as error:
@@ -155,14 +170,14 @@ def end(client: Client, producer: Producer, number: int, commit: bool) -> bool:
 
 def abort(client: Client, producer: Producer, number: int) -> None:
     client.notes.note(Type.INVOKE, Action.ABORT, transaction=number)
-    again(producer.abort_transaction, 30)
+    again(producer.abort_transaction, CALL_S)
     client.notes.note(Type.OK, Action.ABORT, transaction=number)
 
 
 def transactional_producer(client: Client) -> Producer:
     options = {"transactional_id": client.name, "transaction_timeout_ms": TRANSACTION_MS}
     producer = stock_producer(client, **options, message_timeout_ms=TRANSACTION_MS - 1000)
-    again(producer.init_transactions, 30)
+    again(producer.init_transactions, CALL_S)
     return producer
 
 
@@ -264,7 +279,7 @@ def copier(client: Client, source: str, target: str, **options: Any) -> None:
         try:
             send(client, producer, copies, number)
             metadata = reading.consumer.consumer_group_metadata()
-            again(producer.send_offsets_to_transaction, places, metadata, 30)
+            again(producer.send_offsets_to_transaction, places, metadata, CALL_S)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise

@@ -3,6 +3,8 @@
 Each transcript under tests/scenarios/anomalies/ says with `expect:` exactly what is to be found in it.
 """
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from strandline.testing.anomalies import (
 )
 from strandline.testing.anomalies.checker import NAMES
 from strandline.testing.anomalies.operations import Action, Record, Type
-from tests.anomalies.enough import ACTS, KINDS, done, lacking, traceback_in
+from tests.anomalies.enough import ACTS, KINDS, done, lacking, overdue_in, traceback_in
 
 GOLDEN = sorted((Path(__file__).parent.parent / "scenarios" / "anomalies").glob("*.txt"))
 
@@ -148,3 +150,13 @@ def test_a_traceback_of_a_client_is_found_with_its_text(tmp_path: Path) -> None:
     assert traceback_in(log) == ""
     log.write_text("reader-1 ends: fenced\nTraceback (most recent call last):\n  …\nKeyError: 7\n")
     assert "reader-1 ends" in traceback_in(log) and "KeyError: 7" in traceback_in(log)
+
+
+def test_a_client_whose_call_never_returns_ends_and_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "clients.log"
+    assert overdue_in(log) == []
+    stuck = "import time; from tests.anomalies import worker as w; w.OVERDUE_S = 0.1; w.again(time.sleep, 60)"
+    with log.open("wb") as into:
+        ended = subprocess.run([sys.executable, "-c", stuck], stderr=into, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert "sleep has not returned within 0.1 s" in overdue_in(log)[0]
