@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from ...base.types import TopicPartition
+from ...protocol.compression import Codec
 from ...protocol.primitives import Buffer
 from ...protocol.records import BatchBuilder, Header
+from ..config import ProducerConfig
 from .partition_queues import PartitionQueue, ProducerBatch
 
 T = TypeVar("T")
 
+RETRIES_MAX = (1 << 31) - 1
 RECORD_OVERHEAD_BYTES = 24  # varints of a record, and its share of bookkeeping
 
 
@@ -38,6 +41,21 @@ class Encoded(NamedTuple):
     records: int
     base_timestamp: int
     max_timestamp: int
+
+
+def limits_of(config: ProducerConfig) -> Limits:
+    """As the caller wants them."""
+    return Limits(
+        batch_size=config.batch_size,
+        linger=config.linger_ms / 1000,
+        delivery_timeout=config.delivery_timeout_ms / 1000,
+        in_flight_max=config.max_in_flight,
+        idempotent=config.enable_idempotence,
+        transactional=config.transactional_id is not None,
+        retries=RETRIES_MAX if config.retries is None else config.retries,
+        codec=Codec[config.compression_type.upper()],
+        level=config.level,
+    )
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:

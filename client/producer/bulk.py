@@ -23,7 +23,7 @@ from ...protocol.records import BatchBuilder
 from .accumulator import Accumulator, Encoded
 from .partition_queues import Run
 from .partitioner import Sticky
-from .receipts import Outcomes
+from .receipts import Outcomes, never_sent
 from .sender import Token
 
 STICKY = -1
@@ -80,7 +80,7 @@ class Fit(NamedTuple):
     size: int
     base: int
     latest: int
-    timestamp: int
+    lacking: int  # bytes of the next record, if there is no room for it in buffer memory
 
 
 class Gate(NamedTuple):
@@ -92,7 +92,7 @@ class Gate(NamedTuple):
     now: Callable[[], float]
     wall_ms: Callable[[], int]
     want: Callable[[TopicPartition], None]  # of a transaction; raises if none is open
-    is_full: Callable[[int], bool]
+    free: Callable[[], int]  # bytes of buffer memory; much, if nothing else is there
 
 
 class Bulk:
@@ -136,9 +136,11 @@ class Bulk:
             except ApiError as trouble:
                 self._give_up(group, trouble)
                 size, lacks = 0, 0
-            if lacks:
+            if lacks and not size:
                 return lacks
             encoded += size
+            if lacks:
+                continue  # it joins this batch again, as soon as there is room
             self._groups.pop(0)
             if group.at < group.stop:
                 self._groups.append(group)
@@ -169,10 +171,11 @@ class Bulk:
 
     def _give_up(self, group: Group, trouble: Exception) -> None:
         at, group.at = group.at, group.stop
-        self.outcomes.run_refused(Run(self.outcomes, at, group.stop - at, -1), trouble)
+        self.outcomes.run_refused(Run(self.outcomes, at, group.stop - at, -1), never_sent(trouble))
 
     def _enter(self, group: Group, known: Topic) -> tuple[int, int]:
-        """Fill one batch from a group: the bytes that were encoded, and those that there is no room for."""
+        """Fill one batch from a group, or what there is room for: the bytes that were encoded, and those that
+        the next record lacks."""
         gate, count = self._gate, len(known.partitions)
         sticky = group.partition == STICKY
         partition = gate.sticky.choose(self._topic, known.led, count) if sticky else group.partition
@@ -182,10 +185,9 @@ class Bulk:
         timestamp = gate.wall_ms()
         fit = self._fit(group, gate.accumulator.growing(name), timestamp)
         if fit.records == 0:
-            self._full(name, known, sticky)
-            return 0, 0
-        if gate.is_full(fit.size):
-            return 0, fit.size
+            if not fit.lacking:
+                self._full(name, known, sticky)
+            return 0, fit.lacking
         section = bytearray(fit.size)
         builder = gate.accumulator.growing(name)
         delta = 0 if builder is None else builder.count
@@ -198,12 +200,13 @@ class Bulk:
         records = Encoded(section, fit.records, fit.base, fit.latest)
         gate.accumulator.extend(name, records, run, gate.now())
         group.at = stop
-        if group.at < group.stop:
+        if group.at < group.stop and not fit.lacking:
             self._full(name, known, sticky)
-        return fit.size, 0
+        return fit.size, fit.lacking
 
     def _fit(self, group: Group, builder: BatchBuilder | None, timestamp: int) -> Fit:
-        """The next records that fit into the growing batch; into none, one at least."""
+        """The next records that fit into the growing batch and into buffer memory; into a new batch, one at
+        least."""
         rows, found = self._rows, array("q", (0, 0))
         delta = 0 if builder is None else builder.count
         if builder is not None:
@@ -214,12 +217,21 @@ class Bulk:
             base = int(rows.times[group.at if self._order is None else self._order[group.at]])
         elapsed = timestamp - base if rows.times is None else -base
         taken = builder.size if builder is not None else BatchBuilder().size
-        span = self._order, group.at, group.stop, delta, elapsed
-        count = rows.measured(*span, max(self._gate.batch_size - taken, 0), found)
-        if count == 0 and builder is None:
-            count = rows.measured(self._order, group.at, group.at + 1, 0, elapsed, BOUNDLESS, found)
+        in_batch, in_memory = max(self._gate.batch_size - taken, 0), self._gate.free()
+        room, lacking = min(in_batch, in_memory), 0
+        count = rows.measured(self._order, group.at, group.stop, delta, elapsed, room, found)
+        size, latest = found[0] if count else 0, base + found[1]
         assert count != REFUSED, "rows were checked"
-        return Fit(count, found[0], base, base + found[1], timestamp)
+        at = group.at + count
+        if at < group.stop and (count == 0 or in_memory < in_batch):
+            alone = rows.measured(self._order, at, at + 1, delta + count, elapsed, BOUNDLESS, found)
+            assert alone == 1, "rows were checked"
+            fits = found[0] <= in_batch - size or (count == 0 and builder is None)
+            if fits and count == 0 and found[0] <= in_memory:
+                count, size, latest = 1, found[0], base + found[1]  # larger than a batch may be
+            elif fits:
+                lacking = found[0]
+        return Fit(count, size, base, latest, lacking)
 
     def _full(self, name: TopicPartition, known: Topic, sticky: bool) -> None:
         self._gate.accumulator.close(name)

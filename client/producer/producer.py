@@ -18,16 +18,14 @@ from contextlib import asynccontextmanager
 from operator import index as whole_number
 from random import Random
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from ...base.clock import SystemClock
 from ...base.tasks import Tasks
 from ...base.types import Clock, TopicPartition
 from ...protocol import kernel
-from ...protocol.compression import Codec
 from ...protocol.errors import ApiError, MessageTooLarge
 from ...protocol.kernel import Encoder
-from ...protocol.records import Header
 from ..arguments import checked_headers, checked_partition, checked_timestamp, checked_topic
 from ..config import ProducerConfig, configure
 from ..interceptors import Chain, ObservedSink, ProducerInterceptor
@@ -35,37 +33,19 @@ from ..network.cluster import Cluster
 from ..network.metadata import TopicView
 from ..results import CommittedOffset, GroupMetadata, Headers, ProducerRecord, Receipt, as_offset
 from ..serializers import serializer_for
-from .accumulator import Accumulator, Limits, record_bytes
-from .bulk import Bulk, Gate, Rows, no_partition
+from .accumulator import Accumulator, limits_of, record_bytes
+from .bulk import BOUNDLESS, Bulk, Gate, Rows, no_partition
+from .line import BufferExhausted as BufferExhausted
+from .line import Pending, Raw
 from .partitioner import Sticky, partition_for_key
-from .receipts import Many, One, Outcomes, all_of
+from .receipts import Many, One, Outcomes, all_of, never_sent
 from .record_lists import PLAIN, Row, Serializers, chunks, lists_of, rows_of
 from .sender import Sender, Sink, Token
 from .transaction_rules import State
 from .transactions import TransactionAborted, Transactions
 
-RETRIES_MAX = (1 << 31) - 1
 # Errors of a caller's partitioner for one record; the records after it in line must not fail with it.
 PARTITIONER_FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-
-
-Raw = tuple[int, bytes | None, bytes | None, Sequence[Header]]  # timestamp, key, value, headers
-
-
-class BufferExhausted(Exception):
-    """Buffer memory and the line before it are full, or no room came within `max_block_ms`."""
-
-    retriable = True
-
-
-class Pending(NamedTuple):
-    """A record that waits for room, or for its topic to be known."""
-
-    partition: int | None
-    record: Raw
-    token: tuple[Sink, int, int]
-    size: int
-    deadline: float
 
 
 class Producer:
@@ -84,11 +64,13 @@ class Producer:
         self._cluster = Cluster(config, random)
         self._value_out = serializer_for(config.serializer)
         self._key_out = serializer_for(config.key_serializer)
-        self._accumulator: Accumulator[Token] = Accumulator(_limits(config))
+        self._accumulator: Accumulator[Token] = Accumulator(limits_of(config))
         self._sticky = Sticky(self._cluster.random)
         self._interceptors: Chain[ProducerInterceptor] = Chain(config.interceptors)
         self._lines: dict[str, deque[Pending]] = {}
         self._line_bytes = 0
+        self._lined_up = 0  # so many records, ever
+        self._claims = 0  # lists that wait for room
         self._tasks = Tasks("producer")
         self._sender: Sender | None = None
         self._transactions: Transactions | None = None
@@ -104,7 +86,7 @@ class Producer:
             self._cluster.now,
             self._clock.wall_ms,
             lambda partition: None,  # a list brings its own
-            self._is_full,
+            self._free,
         )
 
     async def start(self) -> Self:
@@ -211,7 +193,7 @@ class Producer:
         self._check_list(transaction)
         for value, key, headers, timestamp_ms, partition in rows:
             if topic in self._lines or self._is_full(0):
-                await self.room(topic)
+                await self._behind(topic, self._lined_up, self._cluster.deadline(self.config.max_block_ms))
                 self._check_list(transaction)
             self._queue(topic, value, key, partition, headers, timestamp_ms, many, many.expect())
 
@@ -278,16 +260,17 @@ class Producer:
                 raise no_partition(topic, highest, len(known))
         gate = self._gate._replace(want=lambda name: self._check_list(transaction, name))
         bulk = Bulk(encoder, gate, topic, rows, given, cluster.view.topics[topic])
+        behind = self._lined_up  # not behind what comes later, else a list would never have its turn
         try:
             while not bulk.is_done:
                 view = cluster.view.topics.get(topic)
-                if topic in self._lines:
-                    await self.room(topic)
+                if self._waits(topic, behind):
+                    await self._behind(topic, behind, cluster.deadline(block_ms))
                 elif view is None or not view.partitions:
                     await cluster.partitions(topic, cluster.deadline(block_ms))
                 elif lacking := bulk.turn(view):
                     self._wake()
-                    await self._room(lacking, cluster.deadline(block_ms))
+                    await self._claim(lacking, cluster.deadline(block_ms))
                 else:
                     self._wake()
                     await asyncio.sleep(0)  # the sender's turn
@@ -470,16 +453,22 @@ class Producer:
             or known is None
             or not known.partitions
             or (partition is not None and partition not in known.partitions)  # it may be a new one
+            or self._claims
             or self._is_full(size)
         ):
             deadline = self._now() + self.config.max_block_ms / 1000
-            self._line_up(checked_topic(topic), Pending(partition, record, token, size, deadline))
+            number = self._lined_up + 1
+            self._line_up(checked_topic(topic), Pending(partition, record, token, size, deadline, number))
         else:
             self._place(topic, known, partition, record, token, size)
 
     def _is_full(self, size: int) -> bool:
         used = self._accumulator.used
         return used > 0 and used + size > self.config.buffer_memory
+
+    def _free(self) -> int:
+        used = self._accumulator.used
+        return max(self.config.buffer_memory - used, 0) if used else BOUNDLESS
 
     def _line_up(self, topic: str, pending: Pending) -> None:
         if self._line_bytes and self._line_bytes + pending.size > self.config.buffer_memory:
@@ -488,6 +477,7 @@ class Producer:
                 "slower than the caller"
             )
         self._line_bytes += pending.size
+        self._lined_up = pending.number
         line = self._lines.get(topic)
         if line is not None:
             line.append(pending)
@@ -496,9 +486,14 @@ class Producer:
         self._tasks.spawn(self._admit(topic, self._lines[topic]), f"admit.{topic}")
 
     async def _admit(self, topic: str, line: "deque[Pending]") -> None:
-        """Move a topic's line into the accumulator, in order, as its partitions and room allow."""
+        """Move a topic's line into the accumulator, in order, as its partitions and room allow. If lists wait
+        for room, too, they have their turn after as much as they take in theirs."""
+        moved = 0
         try:
             while line:
+                if self._claims and moved >= self._gate.batch_size:
+                    moved = 0
+                    await asyncio.sleep(0)
                 pending = line[0]
                 try:
                     known = await self._cluster.partitions(topic, pending.deadline)
@@ -507,13 +502,17 @@ class Producer:
                     await self._room(pending.size, pending.deadline)
                     self._place(topic, self._cluster.view.topics[topic], *pending[:4])
                 except (ApiError, BufferExhausted, TransactionAborted, *PARTITIONER_FAULTS) as trouble:
-                    pending.token[0].refused(pending.token[1], trouble)
+                    pending.token[0].refused(pending.token[1], never_sent(trouble))
                 line.popleft()
                 self._line_bytes -= pending.size
+                moved += pending.size
+                self._freed.set()  # a list may stand behind this record
         finally:
             for pending in line:
                 self._line_bytes -= pending.size
-                pending.token[0].refused(pending.token[1], BufferExhausted("the producer was closed"))
+                pending.token[0].refused(
+                    pending.token[1], never_sent(BufferExhausted("the producer was closed"))
+                )
             del self._lines[topic]
             self._freed.set()
 
@@ -557,9 +556,32 @@ class Producer:
                 while self._is_full(size) or topic in self._lines:
                     await self._next_freed()
         except TimeoutError:
-            raise BufferExhausted(
-                f"buffer_memory stayed full for max_block_ms = {self.config.max_block_ms}"
-            ) from None
+            raise self._stayed_full() from None
+
+    def _stayed_full(self) -> BufferExhausted:
+        return BufferExhausted(f"buffer_memory stayed full for max_block_ms = {self.config.max_block_ms}")
+
+    async def _claim(self, size: int, deadline: float) -> None:
+        """Wait for room for the next record of a list; single records that come meanwhile stand in line."""
+        self._claims += 1
+        try:
+            await self._room(size, deadline)
+        finally:
+            self._claims -= 1
+
+    async def _behind(self, topic: str, number: int, deadline: float) -> None:
+        """Wait for those records of a topic's line that were there before a list."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._waits(topic, number):
+                    await self._next_freed()
+        except TimeoutError:
+            raise self._stayed_full() from None
+
+    def _waits(self, topic: str, number: int) -> bool:
+        """Whether a record of the topic is still in line, from this number or before."""
+        line = self._lines.get(topic)
+        return bool(line and line[0].number <= number)
 
     async def _next_freed(self) -> None:
         self._freed.clear()
@@ -568,17 +590,3 @@ class Producer:
     def _wake(self) -> None:
         if self._sender is not None:
             self._sender.wake()
-
-
-def _limits(config: ProducerConfig) -> Limits:
-    return Limits(
-        batch_size=config.batch_size,
-        linger=config.linger_ms / 1000,
-        delivery_timeout=config.delivery_timeout_ms / 1000,
-        in_flight_max=config.max_in_flight,
-        idempotent=config.enable_idempotence,
-        transactional=config.transactional_id is not None,
-        retries=RETRIES_MAX if config.retries is None else config.retries,
-        codec=Codec[config.compression_type.upper()],
-        level=config.level,
-    )

@@ -223,6 +223,13 @@ class Many:
             self.future.set_result([one for one in self._receipts if one is not None])
 
 
+def never_sent(error: Exception) -> Exception:
+    """The same error, for records that were not even queued; others may have been told of it, too."""
+    told = copy.copy(error)
+    told.uncertain = False  # type: ignore[attr-defined]
+    return told
+
+
 async def all_of(topic: str, parts: Sequence[Outcomes]) -> Receipts:
     """Wait for all; raises the first failure, with the receipts of all others."""
     for part in parts:
@@ -237,4 +244,10 @@ async def all_of(topic: str, parts: Sequence[Outcomes]) -> Receipts:
         f"{lost} of {len(receipts)} records of the list failed; `receipts` of this error tells which"
     )
     told.receipts = receipts  # type: ignore[attr-defined]
+    told.uncertain = any(  # type: ignore[attr-defined]
+        getattr(one.error, "uncertain", True)
+        for part in parts
+        for one in part.settled
+        if isinstance(one, Refused)
+    )
     raise told from error

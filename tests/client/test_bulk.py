@@ -17,7 +17,7 @@ from strandline.client.network import cluster
 from strandline.client.producer import record_lists
 from strandline.client.producer.partition_queues import Run, tokens_between
 from strandline.client.producer.partitioner import partition_for_key
-from strandline.client.producer.receipts import Receipts
+from strandline.client.producer.receipts import Outcomes, Receipts, all_of, never_sent
 from strandline.protocol import kernel
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, InvalidPartitions
@@ -190,6 +190,20 @@ def test_a_part_that_fails_is_told_by_itself(run: Any, compiled: None) -> None:
     run(story())
 
 
+def test_the_error_of_a_list_is_uncertain_if_a_part_of_it_is(run: Any) -> None:
+    async def story() -> None:
+        for doubt in (True, False):
+            outcomes, lost = Outcomes(2, None, None, None), NotEnoughReplicas()
+            lost.uncertain = doubt  # type: ignore[attr-defined]
+            outcomes.run_refused(Run(outcomes, 0, 1, -1), never_sent(BufferExhausted("full")))
+            outcomes.run_refused(Run(outcomes, 1, 1, -1), lost)
+            with pytest.raises(BufferExhausted) as caught:
+                await all_of("t", [outcomes])
+            assert caught.value.uncertain is doubt  # type: ignore[attr-defined]
+
+    run(story())
+
+
 def test_a_lost_answer_repeats_nothing(run: Any, form: str) -> None:
     async def story() -> None:
         async with Double(2) as double:
@@ -240,6 +254,38 @@ def test_a_list_waits_for_room(run: Any, form: str) -> None:
     run(story())
 
 
+def test_a_list_gets_room_beside_those_who_send_record_by_record(run: Any, form: str) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            double.topic("others")
+            options: dict[str, Any] = {"buffer_memory": 40_000, "batch_size": 2000, "max_block_ms": 5000}
+            async with Producer(double.servers, **options) as producer:
+                listed, sent = [b"%04d" % n + b"x" * 200 for n in range(600)], 0
+
+                async def others(topic: str) -> None:
+                    nonlocal sent
+                    while True:
+                        await producer.room(topic)
+                        producer.send(topic, b"y" * 1000)
+                        sent += 1
+
+                tasks = [asyncio.ensure_future(others(topic)) for topic in ("t", "others") * 4]
+                while not sent > 100:
+                    await asyncio.sleep(0)
+                before = sent
+                try:
+                    await producer.send_many("t", listed)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                assert sent > before, "those go on, too"
+                assert not any(task.done() and not task.cancelled() for task in tasks)
+            assert [one for one in values(log) if one != b"y" * 1000] == listed
+
+    run(story())
+
+
 def test_without_room_the_rest_is_not_sent(run: Any, compiled: None) -> None:
     async def story() -> None:
         async with Double(1) as double:
@@ -260,6 +306,8 @@ def test_without_room_the_rest_is_not_sent(run: Any, compiled: None) -> None:
             ((rows, _),) = caught.value.receipts.failed  # type: ignore[attr-defined]
             assert 0 < rows[0] == len(values(log)) < 50
             assert rows == list(range(rows[0], 500))
+            assert caught.value.uncertain is False  # type: ignore[attr-defined]
+            assert caught.value.receipts.failed[0][1].uncertain is False  # type: ignore[attr-defined]
 
     run(story())
 

@@ -1,0 +1,29 @@
+"""What stands in line before buffer memory: records that wait for room, or for their topic to be known.
+
+Left to others: who is let in when (producer.py).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...protocol.records import Header
+from .sender import Sink
+
+Raw = tuple[int, bytes | None, bytes | None, Sequence[Header]]  # timestamp, key, value, headers
+
+
+class BufferExhausted(Exception):
+    """Buffer memory and the line before it are full, or no room came within `max_block_ms`."""
+
+    retriable = True
+
+
+class Pending(NamedTuple):
+    """A record that waits for room, or for its topic to be known."""
+
+    partition: int | None
+    record: Raw
+    token: tuple[Sink, int, int]
+    size: int
+    deadline: float
+    number: int  # in all lines, in the order of calls
