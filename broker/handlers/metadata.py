@@ -133,7 +133,9 @@ def refuse(request: MetadataRequest, error: ApiError) -> MetadataResponse:
 
 
 def live_brokers(picture: Picture, listener: str) -> list[MetadataResponseBroker]:
-    """Brokers that clients of this listener can reach."""
+    """Brokers that clients of this listener can reach. Who may be dead is among them until its session ends:
+    librdkafka 2.16 does not come back to a coordinator that left the list for a moment (its issue 5511).
+    """
     return [
         MetadataResponseBroker(node_id=broker.id, host=address.host, port=address.port, rack=broker.rack)
         for broker in picture.brokers.values()
