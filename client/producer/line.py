@@ -27,3 +27,15 @@ class Pending(NamedTuple):
     size: int
     deadline: float
     number: int  # in all lines, in the order of calls
+
+
+def line_full(waiting: int) -> BufferExhausted:
+    """The error for a record that there is no place for, not even in line."""
+    return BufferExhausted(
+        f"{waiting} bytes already wait for room in buffer_memory: the brokers are slower than the caller"
+    )
+
+
+def stayed_full(block_ms: float) -> BufferExhausted:
+    """The error for what has waited too long."""
+    return BufferExhausted(f"buffer_memory stayed full for max_block_ms = {block_ms}")

@@ -36,9 +36,9 @@ from ..serializers import serializer_for
 from .accumulator import Accumulator, limits_of, record_bytes
 from .bulk import BOUNDLESS, Bulk, Gate, Rows, no_partition
 from .line import BufferExhausted as BufferExhausted
-from .line import Pending, Raw
+from .line import Pending, Raw, line_full, stayed_full
 from .partitioner import Sticky, partition_for_key
-from .receipts import Many, One, Outcomes, all_of, never_sent
+from .receipts import Many, One, Outcomes, Part, all_of, attach, never_sent
 from .record_lists import PLAIN, Row, Serializers, chunks, lists_of, rows_of
 from .sender import Sender, Sink, Token
 from .transaction_rules import State
@@ -168,34 +168,45 @@ class Producer:
         neither interceptors nor a `partitioner`.
         """
         transaction = self._open_transaction()
-        encoder = self._list_encoder()
-        if encoder is None:
-            many = Many(asyncio.get_running_loop().create_future())
-            for columns in chunks(values, keys, headers, timestamps_ms):
-                await self._queue_each(topic, rows_of(columns, partition), many, transaction)
-            many.close()
-            return await many.future
+        encoder, count = self._list_encoder(), 0
         given = None if partition is None else checked_partition(partition)
         serializers = Serializers(self._value_out, self._key_out)
-        parts: list[Outcomes] = []
-        count = 0
-        for columns in chunks(values, keys, headers, timestamps_ms):
-            rows = lists_of(
-                encoder, columns, serializers, self.config.max_request_size, self._clock.wall_ms, count
-            )
-            parts.append(await self._enter(encoder, topic, rows, given, transaction))
-            count += rows.count
+        parts: list[Part] = []
+        try:
+            for columns in chunks(values, keys, headers, timestamps_ms):
+                if encoder is None:
+                    await self._queue_each(topic, rows_of(columns, partition), parts, transaction)
+                    continue
+                rows = lists_of(
+                    encoder, columns, serializers, self.config.max_request_size, self._clock.wall_ms, count
+                )
+                parts.append(await self._enter(encoder, topic, rows, given, transaction))
+                count += rows.count
+        except BaseException as trouble:
+            await attach(topic, parts, trouble)
+            raise
         return await all_of(topic, parts)
 
-    async def _queue_each(self, topic: str, rows: Iterable[Row], many: Many, transaction: int) -> None:
+    async def _queue_each(self, topic: str, rows: Iterable[Row], parts: list[Part], transaction: int) -> None:
         """Record by record."""
         await self._cluster.partitions(topic, self._cluster.deadline(self.config.max_block_ms))
         self._check_list(transaction)
-        for value, key, headers, timestamp_ms, partition in rows:
-            if topic in self._lines or self._is_full(0):
-                await self._behind(topic, self._lined_up, self._cluster.deadline(self.config.max_block_ms))
-                self._check_list(transaction)
-            self._queue(topic, value, key, partition, headers, timestamp_ms, many, many.expect())
+        many = Many()
+        parts.append(many)
+        try:
+            for value, key, headers, timestamp_ms, partition in rows:
+                if topic in self._lines or self._is_full(0):
+                    deadline = self._cluster.deadline(self.config.max_block_ms)
+                    await self._behind(topic, self._lined_up, deadline)
+                    self._check_list(transaction)
+                at = many.expect()
+                try:
+                    self._queue(topic, value, key, partition, headers, timestamp_ms, many, at)
+                except BaseException:
+                    many.take_back()
+                    raise
+        finally:
+            many.close()
 
     async def send_arrow(
         self,
@@ -223,22 +234,23 @@ class Producer:
         by_name = isinstance(partition, str) or partition is None
         names = arrow.Names(value, key, headers, timestamp, partition if isinstance(partition, str) else None)
         given = None if by_name else checked_partition(partition)  # type: ignore[arg-type]
-        encoder, count = self._list_encoder(), 0
-        parts: list[Outcomes] = []
-        many = Many(asyncio.get_running_loop().create_future())
-        for batch in arrow.batches(table):
-            columns, now_ms = arrow.columns_of(batch, names), self._clock.wall_ms()
-            if given is not None:
-                columns = columns._replace(partition=None)
+        encoder, now_ms = self._list_encoder(), self._clock.wall_ms()
+        found = arrow.pieces(table, names, given is not None)
+        parts: list[Part] = []
+        try:
             if encoder is None:
-                each = arrow.rows(columns, given, now_ms, count)
-                await self._queue_each(topic, each, many, transaction)
-            elif batch.num_rows:
-                rows = arrow.records_of(encoder, columns, self.config.max_request_size, now_ms, count)
-                parts.append(await self._enter(encoder, topic, rows, given, transaction))
-            count += batch.num_rows
-        many.close()
-        return await (many.future if encoder is None else all_of(topic, parts))
+                for columns, first in found:
+                    each = arrow.rows(columns, given, now_ms, first)
+                    await self._queue_each(topic, each, parts, transaction)
+            else:
+                size = self.config.max_request_size
+                for rows in arrow.checked(encoder, table, found, size, now_ms):
+                    if rows.count:
+                        parts.append(await self._enter(encoder, topic, rows, given, transaction))
+        except BaseException as trouble:
+            await attach(topic, parts, trouble)
+            raise
+        return await all_of(topic, parts)
 
     def _list_encoder(self) -> Encoder | None:
         """The encoder for whole lists; None if each record must be looked at."""
@@ -472,10 +484,7 @@ class Producer:
 
     def _line_up(self, topic: str, pending: Pending) -> None:
         if self._line_bytes and self._line_bytes + pending.size > self.config.buffer_memory:
-            raise BufferExhausted(
-                f"{self._line_bytes} bytes already wait for room in buffer_memory: the brokers are "
-                "slower than the caller"
-            )
+            raise line_full(self._line_bytes)
         self._line_bytes += pending.size
         self._lined_up = pending.number
         line = self._lines.get(topic)
@@ -556,10 +565,7 @@ class Producer:
                 while self._is_full(size) or topic in self._lines:
                     await self._next_freed()
         except TimeoutError:
-            raise self._stayed_full() from None
-
-    def _stayed_full(self) -> BufferExhausted:
-        return BufferExhausted(f"buffer_memory stayed full for max_block_ms = {self.config.max_block_ms}")
+            raise stayed_full(self.config.max_block_ms) from None
 
     async def _claim(self, size: int, deadline: float) -> None:
         """Wait for room for the next record of a list; single records that come meanwhile stand in line."""
@@ -576,7 +582,7 @@ class Producer:
                 while self._waits(topic, number):
                     await self._next_freed()
         except TimeoutError:
-            raise self._stayed_full() from None
+            raise stayed_full(self.config.max_block_ms) from None
 
     def _waits(self, topic: str, number: int) -> bool:
         """Whether a record of the topic is still in line, from this number or before."""

@@ -14,7 +14,7 @@ import copy
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Protocol, overload
 
 from ..results import Receipt
 from .partition_queues import Run
@@ -41,6 +41,27 @@ class Refused(NamedTuple):
 Outcome = Acknowledged | Refused
 
 
+class Part(Protocol):
+    """Some of a list's records, all of whose outcomes are told when `future` is done."""
+
+    future: "asyncio.Future[None]"
+
+    @property
+    def count(self) -> int:
+        """So many records."""
+
+    @property
+    def error(self) -> Exception | None:
+        """The first failure."""
+
+    @property
+    def failed(self) -> list[tuple[list[int], Exception]]:
+        """What failed together: rows, and why."""
+
+    def receipt(self, topic: str, row: int) -> Receipt:
+        """Where a row is; raises its error if it failed."""
+
+
 class Receipts(Sequence[Receipt]):
     """The receipts of a list, in its order. Equal to a list of the same receipts.
 
@@ -48,7 +69,7 @@ class Receipts(Sequence[Receipt]):
     those records raises its error; `failed` has them all.
     """
 
-    def __init__(self, topic: str, parts: "Sequence[Outcomes]") -> None:
+    def __init__(self, topic: str, parts: Sequence[Part]) -> None:
         self._topic = topic
         self._parts = parts
         self._starts = [0]
@@ -59,10 +80,9 @@ class Receipts(Sequence[Receipt]):
     def failed(self) -> list[tuple[list[int], Exception]]:
         """What failed together: the places of the records in the list, and why."""
         return [
-            ([start + part.row(at) for at in range(one.run.first, one.run.first + one.run.count)], one.error)
+            ([start + row for row in rows], error)
             for start, part in zip(self._starts, self._parts, strict=False)
-            for one in part.settled
-            if isinstance(one, Refused)
+            for rows, error in part.failed
         ]
 
     def __len__(self) -> int:
@@ -120,6 +140,15 @@ class Outcomes:
     def error(self) -> Exception | None:
         """The first failure."""
         return next((one.error for one in self.settled if isinstance(one, Refused)), None)
+
+    @property
+    def failed(self) -> list[tuple[list[int], Exception]]:
+        """What failed together: rows, and why."""
+        return [
+            ([self.row(at) for at in range(one.run.first, one.run.first + one.run.count)], one.error)
+            for one in self.settled
+            if isinstance(one, Refused)
+        ]
 
     def run_acknowledged(self, run: Run, partition: int, offset: int, append_time: int) -> None:
         """A run is in the log, from `offset` on."""
@@ -180,22 +209,47 @@ class One:
 
 
 class Many:
-    """Receives all receipts of one `send_many`, in one future; the first failure counts."""
+    """Receives the receipts of a list that is sent record by record; closed when all are on their way."""
 
-    __slots__ = ("_closed", "_error", "_left", "_receipts", "future")
-
-    def __init__(self, future: "asyncio.Future[list[Receipt]]") -> None:
-        self.future = future
-        self._receipts: list[Receipt | None] = []
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._told: list[Receipt | Exception | None] = []
         self._left = 0
         self._closed = False
-        self._error: Exception | None = None
+        self.error: Exception | None = None
+
+    @property
+    def count(self) -> int:
+        """So many records were queued."""
+        return len(self._told)
+
+    @property
+    def failed(self) -> list[tuple[list[int], Exception]]:
+        """What failed together: rows, and why."""
+        found: dict[int, tuple[list[int], Exception]] = {}
+        for row, one in enumerate(self._told):
+            if isinstance(one, Exception):
+                found.setdefault(id(one), ([], one))[0].append(row)
+        return list(found.values())
+
+    def receipt(self, topic: str, row: int) -> Receipt:
+        """Where a record is; raises its error if it failed."""
+        one = self._told[row]
+        assert one is not None, "receipts are handed out when all are there"
+        if isinstance(one, Exception):
+            raise one
+        return one
 
     def expect(self) -> int:
         """One more record; its index."""
         self._left += 1
-        self._receipts.append(None)
-        return len(self._receipts) - 1
+        self._told.append(None)
+        return len(self._told) - 1
+
+    def take_back(self) -> None:
+        """The record that was expected last could not be queued."""
+        self._left -= 1
+        self._told.pop()
 
     def close(self) -> None:
         """No more records will come."""
@@ -204,23 +258,20 @@ class Many:
 
     def acknowledged(self, index: int, receipt: Receipt) -> None:
         """Keep the receipt in its place."""
-        self._receipts[index] = receipt
+        self._told[index] = receipt
         self._left -= 1
         self._settle()
 
     def refused(self, index: int, error: Exception) -> None:
-        """Keep the first failure."""
-        self._error = self._error or error
+        """Keep the failure in its place."""
+        self.error = self.error or error
+        self._told[index] = error
         self._left -= 1
         self._settle()
 
     def _settle(self) -> None:
-        if not self._closed or self._left or self.future.done():
-            return
-        if self._error is not None:
-            self.future.set_exception(self._error)
-        else:
-            self.future.set_result([one for one in self._receipts if one is not None])
+        if self._closed and not self._left and not self.future.done():
+            self.future.set_result(None)
 
 
 def never_sent(error: Exception) -> Exception:
@@ -230,7 +281,25 @@ def never_sent(error: Exception) -> Exception:
     return told
 
 
-async def all_of(topic: str, parts: Sequence[Outcomes]) -> Receipts:
+async def attach(topic: str, parts: Sequence[Part], trouble: BaseException) -> None:
+    """The rest of a list cannot be sent: let the error tell what has become of the records before.
+
+    It may be any error, of the caller's iterator or serializer, too; but whoever cancels does not wait.
+    """
+    if not isinstance(trouble, Exception):
+        return
+    for part in parts:
+        await part.future
+    receipts = Receipts(topic, parts)
+    trouble.receipts = receipts  # type: ignore[attr-defined]
+    trouble.uncertain = _is_uncertain(receipts)  # type: ignore[attr-defined]
+
+
+def _is_uncertain(receipts: Receipts) -> bool:
+    return any(getattr(error, "uncertain", True) for _, error in receipts.failed)
+
+
+async def all_of(topic: str, parts: Sequence[Part]) -> Receipts:
     """Wait for all; raises the first failure, with the receipts of all others."""
     for part in parts:
         await part.future
@@ -239,15 +308,10 @@ async def all_of(topic: str, parts: Sequence[Outcomes]) -> Receipts:
     if error is None:
         return receipts
     told = copy.copy(error)  # others of the same batch are told, too, and have other receipts
-    lost = sum(one.run.count for part in parts for one in part.settled if isinstance(one, Refused))
+    lost = sum(len(rows) for rows, _ in receipts.failed)
     told.add_note(
         f"{lost} of {len(receipts)} records of the list failed; `receipts` of this error tells which"
     )
     told.receipts = receipts  # type: ignore[attr-defined]
-    told.uncertain = any(  # type: ignore[attr-defined]
-        getattr(one.error, "uncertain", True)
-        for part in parts
-        for one in part.settled
-        if isinstance(one, Refused)
-    )
+    told.uncertain = _is_uncertain(receipts)  # type: ignore[attr-defined]
     raise told from error

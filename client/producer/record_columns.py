@@ -7,7 +7,7 @@ Left to others: the loops (protocol/record_encoder.py), lists (record_lists.py),
 (bulk.py). numpy and pyarrow are imported by whoever has Arrow to send, and not by others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,7 +103,12 @@ def _column(what: str, name: str, column: Any) -> Any:
     form = _FORMS[what](kind)
     if form is None:
         raise TypeError(f"column {name!r}, the {what}, is of type {kind}; expected {EXPECTED[what]}")
-    return column if kind == form else column.cast(form, safe=False)
+    if kind == form:
+        return column
+    try:  # what is finer than a millisecond is cut off, and nothing else
+        return pc.cast(column, options=pc.CastOptions(form, allow_time_truncate=True))
+    except pa.ArrowInvalid as trouble:
+        raise ValueError(f"column {name!r}, the {what}, has what cannot be sent: {trouble}") from trouble
 
 
 def _bytes_form(kind: Any) -> Any:
@@ -229,6 +234,25 @@ def records_of(encoder: Encoder, columns: Columns, bytes_max: int, now_ms: int, 
             f"row {first + row} has {sizes[row]} bytes, more than max_request_size = {bytes_max}"
         )
     return rows
+
+
+def pieces(given: Given, names: Names, is_placed: bool) -> Iterator[tuple[Columns, int]]:
+    """The columns that are sent of each batch of rows, and the number of its first row. `is_placed`: the
+    caller has said to which partition all go."""
+    count = 0
+    for batch in batches(given):
+        columns = columns_of(batch, names)
+        yield (columns._replace(partition=None) if is_placed else columns), count
+        count += batch.num_rows
+
+
+def checked(
+    encoder: Encoder, given: Given, found: Iterator[tuple[Columns, int]], bytes_max: int, now_ms: int
+) -> Iterable[RecordColumns]:
+    """Rows for the encoder: of a table all at once, so that all are checked before any is sent; what a reader
+    brings as it comes."""
+    each = (records_of(encoder, columns, bytes_max, now_ms, first) for columns, first in found)
+    return list(each) if isinstance(given, pa.Table) else each
 
 
 def rows(columns: Columns, given: int | None, now_ms: int, first: int) -> Iterator[Row]:

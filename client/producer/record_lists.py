@@ -10,6 +10,7 @@ Left to others: the loops (protocol/record_encoder.py), columns (record_columns.
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, repeat
+from sys import getsizeof
 from typing import Any, NamedTuple
 
 from ...protocol.errors import MessageTooLarge
@@ -21,6 +22,7 @@ from .accumulator import RECORD_OVERHEAD_BYTES
 
 PLAIN = (bytes_out, str_out)  # serializers that leave bytes as they are
 CHUNK_ROWS = 1 << 14  # of an iterator at once
+CHUNK_BYTES = 1 << 20  # of its values, about
 NAMES = ("keys", "headers", "timestamps_ms")
 
 Column = list[Any] | None
@@ -74,18 +76,30 @@ def chunks(
     coming = iter(values)
     others = [None if column is None else iter(column) for column in (keys, headers, times)]
     while True:
-        taken = list(values) if whole else list(islice(coming, CHUNK_ROWS))
+        taken = list(values) if whole else _piece(coming)
         columns = [None if other is None else list(islice(other, len(taken))) for other in others]
         for name, column in zip(NAMES, columns, strict=True):
             if column is not None and len(column) < len(taken):
                 raise ValueError(f"the argument {name} has fewer entries than there are values")
         if taken:
             yield (taken, *columns)  # type: ignore[misc]
-        if whole or len(taken) < CHUNK_ROWS:
+        if whole or not taken:
             break
     for name, other in zip(NAMES, others, strict=True):
         if other is not None and next(other, NAMES) is not NAMES:
             raise ValueError(f"the argument {name} has more entries than there are values")
+
+
+def _piece(coming: Iterator[Any]) -> list[Any]:
+    """The next values of an iterator, not more than may be held at once."""
+    taken: list[Any] = []
+    size = 0
+    for one in islice(coming, CHUNK_ROWS):
+        taken.append(one)
+        size += getsizeof(one)
+        if size >= CHUNK_BYTES:
+            break
+    return taken
 
 
 def rows_of(columns: tuple[list[Any], Column, Column, Column], partition: int | Column) -> Iterator[Row]:

@@ -155,7 +155,7 @@ def test_a_list_over_the_topics_limit_is_split(run: Any, form: str) -> None:
     run(story())
 
 
-def test_a_part_that_fails_is_told_by_itself(run: Any, compiled: None) -> None:
+def test_a_part_that_fails_is_told_by_itself(run: Any, form: str) -> None:
     async def story() -> None:
         async with Double(1) as double:
             logs = double.topic("t", 2)
@@ -362,6 +362,31 @@ def test_an_iterator_is_taken_in_pieces(run: Any, form: str, monkeypatch: pytest
                 for keys in ("abc", "abcdefg"):
                     with pytest.raises(ValueError, match="the argument keys has"):
                         await producer.send_many("t", (b"%d" % n for n in range(6)), keys=iter(keys))
+
+    run(story())
+
+
+def test_a_piece_of_an_iterator_ends_by_bytes_too() -> None:
+    large = (b"x" * 400_000 for _ in range(10))
+    assert [len(piece[0]) for piece in record_lists.chunks(large, None, None, None)] == [3, 3, 3, 1]
+
+
+def test_what_was_sent_of_an_iterator_before_it_failed_is_told(
+    run: Any, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_lists, "CHUNK_ROWS", 4)
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            async with Producer(double.servers) as producer:
+                with pytest.raises(TypeError) as caught:
+                    await producer.send_many("t", (n if n == 9 else b"%d" % n for n in range(20)))
+                receipts = caught.value.receipts  # type: ignore[attr-defined]
+                assert len(receipts) == (9 if form == "one by one" else 8)
+                assert [one.offset for one in receipts] == list(range(len(receipts)))
+                assert values(log) == [b"%d" % n for n in range(len(receipts))]
+                assert (receipts.failed, caught.value.uncertain) == ([], False)  # type: ignore[attr-defined]
 
     run(story())
 

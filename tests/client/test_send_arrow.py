@@ -10,9 +10,11 @@ from strandline.client import MessageTooLarge, Producer
 from strandline.client import sync as blocking
 from strandline.client.network import cluster
 from strandline.client.producer.partitioner import partition_for_key
+from strandline.protocol import kernel
 from strandline.protocol.errors import InvalidPartitions
 from tests.client.broker_harness import Double
 from tests.client.test_bulk import form as form
+from tests.protocol.kernel_forms import encoder_of
 
 MAP = pa.map_(pa.string(), pa.binary())
 STRUCTS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -131,6 +133,12 @@ def test_milliseconds_readers_and_one_partition(run: Any, form: str) -> None:
             "the partition, is of type string; expected in",
         ),
         ({"value": ["a", "b"], "partition": [0, -1]}, {}, ValueError, "row 1 asks for partition -1"),
+        (
+            {"value": ["a"], "timestamp": pa.array([2**62], pa.timestamp("s"))},
+            {},
+            ValueError,
+            "column 'timestamp', the timestamp, has what cannot be sent: ",
+        ),
         ({"value": ["a", "b"], "partition": [0, 9]}, {}, InvalidPartitions, "t has no partition 9: it has 1"),
         (
             {"value": ["a", "b" * 2_000_000]},
@@ -146,6 +154,21 @@ def test_what_cannot_be_sent(
     monkeypatch.setattr(cluster, "PROPAGATION_SECONDS", 0.02)
     with pytest.raises(kind, match=words):
         sent(run, pa.table(columns), **options)
+
+
+def test_all_of_a_table_is_checked_before_any_is_sent(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "encoder", lambda: encoder_of("plain"))
+    chunks = [pa.table({"value": ["a"]}), pa.table({"value": ["b" * 2_000_000]})]
+
+    async def story() -> None:
+        async with Double(1) as double, Producer(double.servers) as producer:
+            (log,) = double.topic("t")
+            with pytest.raises(MessageTooLarge, match="row 1 has") as caught:
+                await producer.send_arrow("t", pa.concat_tables(chunks))
+            await producer.flush()
+            assert (log.records(), caught.value.receipts) == ([], [])  # type: ignore[attr-defined]
+
+    run(story())
 
 
 def test_what_is_no_table_and_what_needs_a_serializer(run: Any) -> None:
