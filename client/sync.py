@@ -239,6 +239,7 @@ class Consumer(Face):
         if at < run.end:
             run.at = at + 1
             return run.records[at]
+        del run  # else its records are held while the next ones are waited for
         return self._thread.run(self._inner.__anext__)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:

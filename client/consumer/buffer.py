@@ -40,10 +40,8 @@ class Handout:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is ready."""
-        ready = self._ready
-        while ready and ready[0].at >= ready[0].end:
-            ready.popleft()
-        return not ready
+        self._pass_over()
+        return not self._ready
 
     def fill(self, most: int) -> bool:
         """Decode until `most` records are ready. The partitions take turns in being first. True if there is
@@ -58,7 +56,7 @@ class Handout:
             found: list[ConsumerRecord] = []
             try:
                 place.take(wanted, self._unpacker, found)
-            except BaseException:  # raised again once these are handed out
+            except Exception:  # raised again once these are handed out; an interrupt is not
                 if self._ready or found:
                     break
                 raise
@@ -99,6 +97,7 @@ class Handout:
             assert place is not None, "a run that has records is of a partition"
             part = place.hand_out(most - len(handed))
             handed = handed + part if handed else part
+        self._pass_over()
         return handed
 
     def columns(self) -> list[Batch]:
@@ -108,7 +107,7 @@ class Handout:
         for place in self._in_turn():
             try:
                 columns = place.next_columns(self._unpacker.verify)
-            except BaseException:
+            except Exception:
                 columns = place.columns_before_damage(self._unpacker.verify)
                 if columns is None:  # raised again once these are handed out
                     if batches:
@@ -146,8 +145,17 @@ class Handout:
                 place.go_on()
 
     def end(self) -> None:
-        """Hand out nothing more."""
+        """Hand out nothing more, and hold nothing."""
+        self.run = self._nothing
         self.drop({run.place.partition for run in self._ready if run.place is not None})
+
+    def _pass_over(self) -> None:
+        """Let go of runs that are at their end."""
+        ready = self._ready
+        while ready and ready[0].at >= ready[0].end:
+            run = ready.popleft()
+            if run.place is not None:
+                run.place.leave(run)
 
     def _first(self) -> Run:
         """The run that is handed out now."""

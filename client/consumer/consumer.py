@@ -150,6 +150,7 @@ class Consumer:
         """Go on with these."""
         for partition in partitions:
             self._place(partition).is_paused = False
+        self._fetcher.arrived.set()  # what was held all the while
         self._fetcher.wake()
 
     def paused(self) -> set[TopicPartition]:
@@ -182,7 +183,7 @@ class Consumer:
         deadline = self._cluster.now() + timeout_ms / 1000
         while True:
             self._came_back()
-            self._raise_trouble()
+            self._raise_what_forbids_reading()
             batches = self.handout.columns()
             self._fetcher.wake()
             if batches or not await self._something(deadline):
@@ -203,6 +204,7 @@ class Consumer:
         if at < run.end:
             run.at = at + 1
             return run.records[at]
+        del run  # else its records are held while the next ones are waited for
         if not self._interceptors:
             return await self._next()
         while not self._surplus:
@@ -333,7 +335,7 @@ class Consumer:
     # -- inside
 
     def _fill(self, most: int) -> None:
-        self._raise_trouble()
+        self._raise_what_forbids_reading()
         if self.handout.fill(most):
             self._fetcher.wake()
 
@@ -351,8 +353,6 @@ class Consumer:
 
     async def _something(self, deadline: float) -> bool:
         """Wait for records; False when the time is up. Returns in time to tell the group we are alive."""
-        if self._closed:
-            raise RuntimeError("the consumer is closed")
         if self._subscription.is_empty:
             raise RuntimeError("the consumer has nothing to read: call subscribe() or assign() first")
         arrived = self._fetcher.arrived
@@ -372,6 +372,11 @@ class Consumer:
         except TimeoutError:
             return self._cluster.now() < deadline
         return True
+
+    def _raise_what_forbids_reading(self) -> None:
+        if self._closed:
+            raise RuntimeError("the consumer is closed")
+        self._raise_trouble()
 
     def _raise_trouble(self) -> None:
         trouble, self._fetcher.trouble = self._fetcher.trouble, None

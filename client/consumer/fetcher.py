@@ -86,8 +86,11 @@ class Fetcher:
         self._tasks.spawn(self._run(), "pump")
 
     async def stop(self) -> None:
-        """Fetch no more."""
+        """Fetch no more, and hold nothing; what still arrives is dropped."""
         await self._tasks.stop()
+        for place in self.places.values():
+            place.age += 1
+            place.chunks.clear()
 
     def wake(self) -> None:
         """Look again: a position, a pause or the room has changed."""

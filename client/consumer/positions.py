@@ -115,9 +115,11 @@ class PartitionPosition:
         self._run, self._counted = run, 0
 
     def leave(self, run: Run) -> None:
-        """Hand out nothing more of this run, whether it has begun or not."""
-        self._count()
+        """Hand out nothing more of this run, whether it has begun or not, and let go of its records."""
         run.end = 0
+        self._count()
+        if self._run is run:
+            self._run = None
 
     def hand_out(self, most: int) -> list[ConsumerRecord]:
         """Up to `most` records of the run at once."""

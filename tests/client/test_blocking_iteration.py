@@ -4,6 +4,8 @@ What the client's thread says of positions, commits and the end must be as if ea
 """
 
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,6 +65,62 @@ def test_what_is_paused_is_not_taken_though_it_lies_ready(consumer: Consumer) ->
     assert consumer.poll(50) == []
     consumer.resume(T0)
     assert next(consumer).offset == 1
+
+
+@pytest.mark.parametrize("way", ["one by one", "lists"])
+def test_who_waits_goes_on_when_another_thread_resumes(filled: list[str], way: str) -> None:
+    """The records came before the pause, so nothing else would wake it."""
+    with Consumer(filled, topics=["t"], max_poll_records=10, **READER) as reader:
+        assert len(reader.poll(2000)) == 10
+        reader.pause(T0)
+        found: list[int] = []
+
+        def ask() -> None:
+            found.append(next(reader).offset if way == "one by one" else next(reader.records())[0].offset)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            until_it_waits(reader)
+            assert reader._inner._fetcher.places[T0].chunks
+            reader.resume(T0)
+            thread.join(5)
+            assert found == [10]
+        finally:
+            if thread.is_alive():  # woken, else it would hold up the end of the tests
+                reader._thread.call(reader._inner._fetcher.arrived.set)
+                thread.join(5)
+
+
+def until_it_waits(reader: Consumer) -> None:
+    """Until somebody waits for records to arrive."""
+    until = time.monotonic() + 5
+    while not reader._inner._fetcher.arrived._waiters:
+        assert time.monotonic() < until, "nobody waits"
+        time.sleep(0.01)
+
+
+def test_who_waits_holds_no_record(filled: list[str]) -> None:
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    class Held:
+        def __init__(self, raw: bytes) -> None:
+            alive.add(self)
+
+    with Consumer(filled, topics=["t"], **READER | {"deserializer": Held}) as reader:
+        for n in range(COUNT):
+            assert next(reader).offset == n
+        found: list[int] = []
+        thread = threading.Thread(target=lambda: found.append(next(reader).offset))
+        thread.start()
+        try:
+            until_it_waits(reader)
+            assert len(alive) == 0
+        finally:
+            with Producer(filled) as producer:
+                producer.send("t", b"the end", partition=0)
+            thread.join(5)
+        assert found == [COUNT]
 
 
 def test_closing_commits_the_record_before_the_one_in_hand_or_that_too(filled: list[str]) -> None:

@@ -1,6 +1,7 @@
 """The consumer: positions, seeks, leaders that move and die, groups that share and rebalance."""
 
 import asyncio
+import weakref
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from strandline.client import (
     RebalanceListener,
     TopicPartition,
 )
+from strandline.client.consumer.consumer import FOREVER_MS
 from strandline.protocol.apis import Api
 from strandline.protocol.batches import LOG_APPEND_TIME, seal
 from strandline.protocol.compression import Codec
@@ -125,6 +127,85 @@ def test_pauses_and_batches(run: Any) -> None:
                     (T0, list(range(30)))
                 ]
                 assert await consumer.position(T0) == 30
+
+    run(story())
+
+
+@pytest.mark.parametrize("way", ["one by one", "lists", "batches"])
+def test_who_waits_goes_on_at_once_when_held_records_are_resumed(run: Any, way: str) -> None:
+    """Nothing needs to be fetched for it: the records came before the pause."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 30, per_batch=30)
+            options: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 20}
+            async with Consumer(double.servers, topics=["t"], max_poll_records=10, **options) as consumer:
+                assert [one.offset for one in await consumer.poll(2000)] == list(range(10))
+                consumer.pause(T0)
+                waiting: asyncio.Task[Any]
+                if way == "one by one":
+                    waiting = asyncio.ensure_future(anext(consumer))
+                elif way == "lists":
+                    waiting = asyncio.ensure_future(anext(consumer.records()))
+                else:
+                    waiting = asyncio.ensure_future(consumer.poll_batch(FOREVER_MS))
+                await waits(consumer)
+                assert consumer._fetcher.places[T0].chunks, "it holds the rest"
+                consumer.resume(T0)
+                async with asyncio.timeout(5):
+                    await waiting
+                assert await consumer.position(T0) == {"one by one": 11, "lists": 20}.get(way, 30)
+
+    run(story())
+
+
+async def waits(consumer: Consumer) -> None:
+    """Until somebody waits for records to arrive."""
+    async with asyncio.timeout(5):
+        while not consumer._fetcher.arrived._waiters:
+            await asyncio.sleep(0.01)
+
+
+def test_an_iterator_that_waits_holds_no_record(run: Any) -> None:
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    class Held:
+        def __init__(self, raw: bytes) -> None:
+            alive.add(self)
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 30)
+            options: dict[str, Any] = {"auto_offset_reset": "earliest", "deserializer": Held}
+            async with Consumer(double.servers, topics=["t"], **options) as consumer:
+                for n in range(30):
+                    assert (await anext(consumer)).offset == n
+                waiting = asyncio.ensure_future(anext(consumer))
+                await waits(consumer)
+                assert len(alive) == 0
+                waiting.cancel()
+                await asyncio.wait([waiting])
+
+    run(story())
+
+
+def test_a_closed_consumer_hands_out_nothing_and_holds_nothing(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 30, per_batch=30)
+            options: dict[str, Any] = {"auto_offset_reset": "earliest", "max_poll_records": 10}
+            async with Consumer(double.servers, topics=["t"], **options) as consumer:
+                assert (await anext(consumer)).offset == 0
+                (place,) = consumer._fetcher.places.values()
+                assert place.chunks
+            assert not place.chunks and place.position == 1
+            for ask in (consumer.poll, consumer.poll_batch, consumer.__anext__):
+                with pytest.raises(RuntimeError, match="closed"):
+                    await ask()
+            assert place.position == 1
 
     run(story())
 

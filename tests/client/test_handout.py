@@ -4,6 +4,7 @@ All of it holds for the compiled kernel, for its source run as Python, and witho
 """
 
 import random
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -260,6 +261,82 @@ def test_a_run_ends_when_its_partition_is_read_from_elsewhere() -> None:
         if change == "revoke":
             handout.came_back()
             assert mine.processed == first.offset + 1, "the caller is done with what it had"
+
+
+class Held:
+    """A deserialized value: who still holds it can be counted."""
+
+    def __init__(self, raw: bytes | None) -> None:
+        self.raw = raw
+        ALIVE.add(self)
+
+
+ALIVE: "weakref.WeakSet[Held]" = weakref.WeakSet()
+
+
+def held_of(raw: bytes | None) -> Held:
+    return Held(raw)
+
+
+@pytest.mark.parametrize("way", ["iterate", "poll", "poll a few"])
+def test_records_that_were_handed_out_are_not_held_any_more(way: str) -> None:
+    """Not by the position of each partition, and not by what lies ready."""
+    ALIVE.clear()
+    builder = BatchBuilder()
+    for n in range(20):
+        builder.append(1, None, b"%d" % n)
+    places = [place_at(0, builder.build(), partition=TopicPartition("t", n)) for n in range(5)]
+    handout = handout_of(*places, value_in=held_of)
+    count = 0
+    handout.fill(1000)
+    while not handout.is_empty:
+        if way == "iterate":
+            handout.next()
+            count += 1 + handout.run.end - handout.run.at
+            handout.run.at = handout.run.end
+            handout.came_back()
+        else:
+            count += len(handout.take(1000 if way == "poll" else 7))
+        assert handout.is_empty == (count == 100)
+        left = sum(len(run.records) for run in handout._ready if run.at < run.end)
+        assert len(ALIVE) == left, "only runs that are not at their end"
+    assert (count, len(ALIVE)) == (100, 0)
+    assert {place.position for place in places} == {20}
+    handout.came_back()
+    assert {place.processed for place in places} == {20}
+
+
+@pytest.mark.parametrize("way", ["iterate", "poll"])
+def test_whoever_ends_holds_nothing(way: str) -> None:
+    ALIVE.clear()
+    place = place_at(10, log_of(random.Random(1), 5))
+    handout = handout_of(place, value_in=held_of)
+    handout.fill(1000)
+    at = (handout.next() if way == "iterate" else handout.take(1)[0]).offset
+    assert len(ALIVE) > 1
+    handout.end()
+    assert (place.position, len(ALIVE)) == (at + 1, 0)
+
+
+def test_an_interrupt_amid_records_is_not_taken_for_damage() -> None:
+    """It is raised at once, and costs no record."""
+    interrupts = [KeyboardInterrupt()]
+
+    def value_in(raw: bytes | None) -> bytes | None:
+        if raw == b"3" and interrupts:
+            raise interrupts.pop()
+        return raw
+
+    builder = BatchBuilder()
+    for n in range(6):
+        builder.append(1, None, b"%d" % n)
+    place = place_at(0, builder.build())
+    handout = handout_of(place, value_in=value_in)
+    with pytest.raises(KeyboardInterrupt):
+        handout.fill(500)
+    assert place.position == 0
+    handout.fill(500)
+    assert [one.offset for one in handout.take(500)] == [0, 1, 2, 3, 4, 5]
 
 
 def test_an_observed_record_is_never_taken_past_its_observer() -> None:
