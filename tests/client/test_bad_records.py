@@ -123,14 +123,14 @@ def test_every_level_allowed_compresses(run: Any, codec: str, level: int) -> Non
 
 
 def test_a_batch_that_cannot_be_built_is_refused_alone(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = BatchBuilder.build
+    sealed = BatchBuilder.sealed
 
-    def faulty(self: BatchBuilder) -> bytes:
+    def faulty(self: BatchBuilder) -> bytearray:
         if b"bad" in self._parts:
             raise MemoryError("no room to compress")
-        return build(self)
+        return sealed(self)
 
-    monkeypatch.setattr(BatchBuilder, "build", faulty)
+    monkeypatch.setattr(BatchBuilder, "sealed", faulty)
 
     async def story() -> None:
         async with Double(1) as double:
