@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -97,6 +98,17 @@ def pytest_collection_finish() -> None:
     """What has been collected stays to the end: no later collection of garbage walks through all of it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def logs_go_where_they_went() -> Iterator[None]:
+    """A test that configures structlog, and puts the old settings back, leaves it configured all the same.
+    Then the client's logs went to standard output, in whatever test came next in this process.
+    """
+    was_configured = structlog.is_configured()
+    yield
+    if structlog.is_configured() and not was_configured:
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
