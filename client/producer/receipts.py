@@ -116,6 +116,8 @@ class Receipts(Sequence[Receipt]):
     __hash__ = None  # type: ignore[assignment]  # as of a list
 
     def __repr__(self) -> str:
+        if failed := sum(len(rows) for rows, _ in self.failed):
+            return f"Receipts({failed} of {len(self)} failed)"
         if len(self) <= 4:
             return f"Receipts({list(self)!r})"
         return f"Receipts({self[0]!r}, … {len(self) - 2} more …, {self[-1]!r})"

@@ -286,6 +286,30 @@ def test_a_list_gets_room_beside_those_who_send_record_by_record(run: Any, form:
     run(story())
 
 
+def test_while_a_list_waits_for_room_single_records_stand_in_line(run: Any, compiled: None) -> None:
+    """They would fit, and whoever sends many of them would take all the room that comes."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            options: dict[str, Any] = {"buffer_memory": 4000, "linger_ms": 60_000, "max_block_ms": 60_000}
+            async with Producer(double.servers, **options) as producer:
+                first = producer.send("t", b"a" * 3000)
+                listed = asyncio.ensure_future(producer.send_many("t", [b"b" * 2000]))
+                async with asyncio.timeout(5):
+                    while not producer._claims:
+                        await asyncio.sleep(0)
+                held = producer._accumulator.used
+                last = producer.send("t", b"c")
+                assert producer._accumulator.used == held, "it has not gone past the list"
+                while not (first.done() and listed.done() and last.done()):
+                    await producer.flush()
+                    await asyncio.sleep(0)
+            assert sorted(values(log)) == [b"a" * 3000, b"b" * 2000, b"c"]
+
+    run(story())
+
+
 def test_without_room_the_rest_is_not_sent(run: Any, compiled: None) -> None:
     async def story() -> None:
         async with Double(1) as double:
@@ -304,6 +328,7 @@ def test_without_room_the_rest_is_not_sent(run: Any, compiled: None) -> None:
                 with pytest.raises(BufferExhausted) as caught:
                     await producer.send_many("t", [b"x" * 100] * 500)
             ((rows, _),) = caught.value.receipts.failed  # type: ignore[attr-defined]
+            assert repr(caught.value.receipts).endswith(" failed)"), "to show them raises nothing"  # type: ignore
             assert 0 < rows[0] == len(values(log)) < 50
             assert rows == list(range(rows[0], 500))
             assert caught.value.uncertain is False  # type: ignore[attr-defined]
