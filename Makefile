@@ -92,9 +92,7 @@ fuzz: setup
 
 # CHECKOUTS: a folder with the sources of each suite, outside of the repository (docs/suites.md).
 suites: setup
-	@for name in aiokafka kafka-python confluent-kafka-python sarama; do for peer in strandline kafka; do \
-		$(BIN)/python -m tests.suites $$name --checkout "$(CHECKOUTS)/$$name" --against $$peer --save || bad=1; \
-	done; done; $(BIN)/python -m tests.suites --page; exit $${bad:-0}
+	$(BIN)/python -m tests.suites --all "$(CHECKOUTS)"
 
 mutants: setup
 	$(BIN)/python tests/mutation/run.py

@@ -3,20 +3,21 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
-from tests.suites.suite import EVERYWHERE, Reason, Reasons, Run, read_reasons, read_run
+from tests.suites.declared import Suite
+from tests.suites.suite import Reason, Reasons, Run, read_reasons, read_run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "suites.md"
 WIDTH = 110
 AFTER_PLACE = re.compile(r"\.go:\d+: (.*)")  # what a test of Go says stands behind its place
-PEERS = {"strandline": "Strandline", "kafka": "Kafka 3.9"}
+PEERS = {"strandline": "Strandline", "kafka": "Kafka 3.9", "kafka-4": "Kafka 4.3"}
 PREFACE = """# The clients' own test suites
 
 Clients have suites of their own that want a broker. Each one below was run from a checkout of the release
 named, unchanged, on a Strandline cluster of real processes and on Apache Kafka 3.9 in ZooKeeper mode with the
-same shape and settings. What a suite would start itself (Docker, trivup) is replaced by the address of the
-cluster; nothing else of it is touched.
+same shape and settings. The version is read from the checkout; one of another release is refused, since the
+reasons were read in this one's sources. What a suite would start itself (Docker, trivup) is replaced by the
+address of the cluster; nothing else of it is touched.
 
 *Applicable* are the tests that were run and did not skip themselves for a broker of version 3.9 outside of
 Docker. Every test that was left out, and every one that does not pass, is listed with its reason; a run fails
@@ -26,8 +27,9 @@ when one is missing here, and when one here passes.
 END = """
 ## How to run them
 
-`make suites CHECKOUTS=folder` runs all of them, on both; the folder has a checkout of each at the release of
-the table, under its name. A single one:
+`make suites CHECKOUTS=folder` runs all of them, on both, and renders this page; the folder has a checkout of
+each at the release of the table, in a folder of its name: aiokafka, kafka-python, confluent-kafka-python,
+sarama. A single one:
 
 ```
 python -m tests.suites aiokafka --checkout folder/aiokafka [--against kafka] [--only EXPRESSION] [--save]
@@ -43,16 +45,6 @@ This page is rendered by `make docs` from `tests/suites/results/` and `tests/sui
 """
 
 
-class Suite(Protocol):
-    """What the page says of a suite."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def title(self) -> str: ...
-
-
 def render(suites: list[Suite]) -> str:
     """The whole page."""
     told = [(one, read_reasons(one.name), _runs(one.name)) for one in suites]
@@ -65,22 +57,28 @@ def render(suites: list[Suite]) -> str:
 
 
 def _runs(name: str) -> dict[str, Run]:
-    return {peer: run for peer in EVERYWHERE if (run := read_run(name, peer)) is not None}
+    return {peer: run for peer in PEERS if (run := read_run(name, peer)) is not None}
 
 
 def _row(suite: Suite, reasons: Reasons, runs: dict[str, Run]) -> str:
-    cells = [_passed(runs.get(peer), reasons) for peer in EVERYWHERE]
+    cells = [_passed(runs, peer, reasons) for peer in ("strandline", "kafka")]
     version = next(iter(runs.values())).version
     applicable = max(one.count("passed", reasons) + one.count("failed", reasons) for one in runs.values())
     return f"| {suite.title} | {version} | {applicable} | {cells[0]} | {cells[1]} |\n"
 
 
-def _passed(run: Run | None, reasons: Reasons) -> str:
-    return "not run" if run is None else str(run.count("passed", reasons))
+def _passed(runs: dict[str, Run], peer: str, reasons: Reasons) -> str:
+    """How many; a newer Kafka stands in where 3.9 does not serve what the suite wants."""
+    if peer in runs:
+        return str(runs[peer].count("passed", reasons))
+    newer = runs.get("kafka-4") if peer == "kafka" else None
+    return f"{newer.count('passed', reasons)} (Kafka 4.3)" if newer else "not run"
 
 
 def _chapter(suite: Suite, reasons: Reasons, runs: dict[str, Run]) -> Iterator[str]:
     yield f"## {suite.title}\n"
+    for peer, why in suite.absent.items():
+        yield _line(f"not run on {PEERS[peer]}: {why}.")
     for peer, run in runs.items():
         failed = [
             test for test, outcome in run.tests.items() if outcome == "failed" and not reasons.out(test)

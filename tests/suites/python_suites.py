@@ -1,7 +1,12 @@
 """The Python suites: which release, what they need, the cluster they want, how they are told where it is."""
 
+from dataclasses import replace
+
+from tests.suites.checkout import Stated
 from tests.suites.running import PythonSuite
 from tests.suites.shape import Cluster, Shape
+
+NO_KIP_848 = "in ZooKeeper mode it does not serve the consumer protocol (KIP-848)"
 
 
 def _first(cluster: Cluster) -> str:
@@ -12,8 +17,10 @@ AIOKAFKA = PythonSuite(
     name="aiokafka",
     title="aiokafka",
     version="0.14.0",
+    checkout="aiokafka",
+    stated=Stated("aiokafka/__init__.py", r'^__version__ = "(.+)"'),
+    package="aiokafka",
     needs=(
-        "aiokafka==0.14.0",
         "docker==7.1.0",
         "pytest==9.0.2",
         "pytest-asyncio==1.3.0",
@@ -51,8 +58,10 @@ KAFKA_PYTHON = PythonSuite(
     name="kafka-python",
     title="kafka-python",
     version="3.0.11",
+    checkout="kafka-python",
+    stated=Stated("kafka/version.py", r"^__version__ = '(.+)'"),
+    package="kafka-python",
     needs=(
-        "kafka-python==3.0.11",
         "py==1.11.0",
         "pytest==9.0.2",
         "pytest-mock==3.15.1",
@@ -85,8 +94,10 @@ CONFLUENT = PythonSuite(
     name="confluent-kafka-python",
     title="confluent-kafka-python",
     version="2.15.0",
+    checkout="confluent-kafka-python",
+    stated=Stated("pyproject.toml", r'^version = "(.+)"'),
+    package="confluent-kafka[schemaregistry,avro,json,protobuf,rules]",
     needs=(
-        "confluent-kafka[schemaregistry,avro,json,protobuf,rules]==2.15.0",
         "urllib3<3",
         "pytest==9.0.2",
         "pytest-timeout==2.4.0",
@@ -103,4 +114,13 @@ CONFLUENT = PythonSuite(
     environment=lambda cluster: {"BROKERS": cluster.bootstrap},
     plugin="strandline_confluent",
     options=("--timeout=300",),
+)
+
+CONFLUENT_CONSUMER = replace(
+    CONFLUENT,
+    name="confluent-kafka-python-consumer",
+    title="confluent-kafka-python, group.protocol=consumer",
+    environment=lambda cluster: {"BROKERS": cluster.bootstrap, "TEST_CONSUMER_GROUP_PROTOCOL": "consumer"},
+    peers=("strandline", "kafka-4"),
+    absent={"kafka": NO_KIP_848},
 )

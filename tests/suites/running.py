@@ -11,40 +11,34 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.suites.shape import Cluster, Shape
-from tests.suites.suite import Reasons, Run
+from tests.suites.declared import Asked, Suite
+from tests.suites.shape import Cluster
+from tests.suites.suite import Run, SuiteProblem
 
 PLUGINS = Path(__file__).parent / "plugins"
 INSTALL_MAX_S, SUITE_MAX_S = 900, 3600
 
 
-class SuiteProblem(Exception):
-    """A checkout or a tool that is missing; the message says what and how to get it."""
+@dataclass(frozen=True, kw_only=True)
+class PythonSuite(Suite):
+    """`package` is installed in the suite's release, with `needs`; `take` of the checkout is copied; `run` is
+    what pytest is given; `environment` is told the cluster.
+    """
 
-
-@dataclass(frozen=True)
-class PythonSuite:
-    """`take` of the checkout is copied; `run` is what pytest is given; `environment` is told the cluster."""
-
-    name: str
-    title: str
-    version: str
+    package: str
     needs: tuple[str, ...]
     take: tuple[str, ...]
     run: tuple[str, ...]
-    shape: Shape
     environment: Callable[[Cluster], Mapping[str, str]]
     plugin: str | None = None
-    limit_s: int = 300
     options: tuple[str, ...] = ()
 
-    def play(self, checkout: Path, cluster: Cluster, scratch: Path, asked: "Asked") -> Run:
-        """Run it; a test that was left out is not in the table."""
-        python = environment_of(self.name, self.needs)
+    def play(self, checkout: Path, cluster: Cluster, scratch: Path, asked: Asked) -> Run:
+        python = environment_of(self.checkout, (f"{self.package}=={self.version}", *self.needs))
         work = self._copy(checkout, scratch / "work")
         report = scratch / "junit.xml"
         line = [str(python), "-m", "pytest", "-q", "-x" if asked.first else "-ra", f"--junitxml={report}"]
@@ -75,16 +69,6 @@ class PythonSuite:
                 work.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, work / name)
         return work
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a run was asked for."""
-
-    peer: str
-    reasons: Reasons = field(default_factory=Reasons)
-    only: str = ""
-    first: bool = False
 
 
 def environment_of(name: str, needs: Sequence[str]) -> Path:

@@ -22,9 +22,10 @@ from pathlib import Path
 
 from strandline.local.ports import free_ports, is_free
 from tests.conformance.kafka_peer import jars
-from tests.suites.running import PLUGINS, Asked, SuiteProblem
+from tests.suites.declared import Asked, Suite
+from tests.suites.running import PLUGINS
 from tests.suites.shape import Cluster, Shape
-from tests.suites.suite import Run
+from tests.suites.suite import Run, SuiteProblem
 
 TOXIPROXY = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0"
 FIRST_PORT = 29090  # of broker N: FIRST_PORT + N
@@ -125,14 +126,9 @@ class Stage:
         self._listener.close()
 
 
-@dataclass(frozen=True)
-class GoSuite:
-    """Played like a Python suite."""
-
-    name: str
-    title: str
-    version: str
-    shape: Shape
+@dataclass(frozen=True, kw_only=True)
+class GoSuite(Suite):
+    """`go test`, with its events."""
 
     def play(self, checkout: Path, cluster: Cluster, scratch: Path, asked: Asked) -> Run:
         work = scratch / "work"
@@ -220,6 +216,7 @@ SARAMA = GoSuite(
     name="sarama",
     title="sarama",
     version="1.60.1",
+    checkout="sarama",  # its sources do not state their version
     shape=Shape(
         brokers=5,
         settings={

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.kafka import Kafka43
 from strandline.local.cluster import LocalCluster
 from strandline.local.embedded_zookeeper import Zookeeper
 from strandline.local.ports import free_ports
@@ -168,7 +169,40 @@ class Kafka(Cluster):
         self._wait()
 
 
-KINDS: dict[str, type[Cluster]] = {"strandline": Strandline, "kafka": Kafka}
+class Kafka4(Cluster):
+    """Brokers that are their own quorum (KRaft), for what 3.9 with ZooKeeper does not serve."""
+
+    title = "Kafka 4.3"
+
+    def __init__(self, directory: Path, shape: Shape) -> None:
+        super().__init__(directory, shape)
+        assert shape.first_id == 1, "the nodes of a quorum are numbered from 1 on"
+        self.system = Kafka43(self.directory, shape.brokers, {"min.insync.replicas": "1", **shape.settings})
+
+    @property
+    def ports(self) -> dict[int, int]:
+        return {id: port for id, (port, _) in self.system.ports.items()}
+
+    def start(self) -> None:
+        self.system.__enter__()
+
+    def kill(self) -> None:
+        self.system.__exit__()
+
+    def is_up(self, id: int) -> bool:
+        child = self.system.processes[id].child
+        return child is not None and child.poll() is None
+
+    def stop_broker(self, id: int) -> None:
+        self.system.signal(id, signal.SIGTERM)
+        self.system.wait_ended(id)
+
+    def start_broker(self, id: int) -> None:
+        self.system.start_broker(id)
+        self.system.wait_ready(self.shape.brokers, FULL_START_S)
+
+
+KINDS: dict[str, type[Cluster]] = {"strandline": Strandline, "kafka": Kafka, "kafka-4": Kafka4}
 
 
 def raise_interrupt(*_: object) -> None:

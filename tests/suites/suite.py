@@ -1,7 +1,8 @@
 """What a suite is, and what a run of it came to: a table of tests with their outcomes.
 
-A test is `passed`, `failed` or `skipped` (by the suite itself). `reasons/NAME.toml` says of every test that
-does not pass why; it is read both ways: a failure without a reason and a reason without a failure are told.
+A test is `passed`, `failed` or `skipped` (by the suite itself). `reasons/NAME.toml` says for which `version`
+of the suite it was written, and of every test that does not pass why; it is read both ways: a failure without
+a reason and a reason without a failure are told.
 """
 
 import json
@@ -14,7 +15,11 @@ from typing import Any
 
 HERE = Path(__file__).parent
 REASONS, RESULTS = HERE / "reasons", HERE / "results"
-EVERYWHERE = ("strandline", "kafka")
+EVERYWHERE = ("strandline", "kafka", "kafka-4")
+
+
+class SuiteProblem(Exception):
+    """A checkout or a tool that is missing or another; the message says what and how to get it."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,9 @@ class Reason:
 
 @dataclass(frozen=True)
 class Reasons:
-    """All of a suite."""
+    """All of a suite, of one release."""
 
+    version: str = ""
     left_out: tuple[Reason, ...] = ()
     fails: tuple[Reason, ...] = ()
 
@@ -53,12 +59,11 @@ class Reasons:
 def read_reasons(name: str) -> Reasons:
     """`reasons/NAME.toml`."""
     path = REASONS / f"{name}.toml"
-    found: dict[str, list[dict[str, Any]]] = tomllib.loads(path.read_text()) if path.exists() else {}
-    if odd := set(found) - {"left_out", "fails"}:
-        raise ValueError(f"{path}: {sorted(odd)} is unknown; expected [[left_out]] and [[fails]]")
-    return Reasons(
-        tuple(map(_reason, found.get("left_out", ()))), tuple(map(_reason, found.get("fails", ())))
-    )
+    found: dict[str, Any] = tomllib.loads(path.read_text()) if path.exists() else {}
+    if odd := set(found) - {"version", "left_out", "fails"}:
+        raise ValueError(f"{path}: {sorted(odd)} is unknown; expected version, [[left_out]] and [[fails]]")
+    left_out, fails = (tuple(map(_reason, found.get(one, ()))) for one in ("left_out", "fails"))
+    return Reasons(str(found.get("version", "")), left_out, fails)
 
 
 def _reason(given: dict[str, Any]) -> Reason:

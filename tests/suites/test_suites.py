@@ -1,15 +1,19 @@
 """What is told of other people's suites: the page is fresh, and reasons are read both ways."""
 
 import json
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.suites.checkout import Stated, version_of
+from tests.suites.declared import Suite
 from tests.suites.every import SUITES
 from tests.suites.page import PAGE, render
 from tests.suites.running import read_junit
 from tests.suites.sarama import read_events
-from tests.suites.suite import EVERYWHERE, Reason, Reasons, Run, read_reasons, read_run
+from tests.suites.suite import Reason, Reasons, Run, SuiteProblem, read_reasons, read_run
 
 REASONS = Reasons(
     left_out=(Reason(("test_sasl.py::*",), "no SASL"),),
@@ -25,11 +29,64 @@ def test_the_page_is_fresh() -> None:
     assert PAGE.read_text() == render([*SUITES.values()]), "run `python -m tests.suites --page`"
 
 
-@pytest.mark.parametrize("name", SUITES)
-@pytest.mark.parametrize("peer", EVERYWHERE)
-def test_what_was_kept_has_no_surprise(name: str, peer: str) -> None:
-    run = read_run(name, peer)
-    assert run is None or not list(run.surprises(read_reasons(name)))
+EVERY_RUN = [(suite, peer) for suite in SUITES.values() for peer in suite.peers]
+
+
+@pytest.mark.parametrize(
+    ("suite", "peer"), EVERY_RUN, ids=[f"{suite.name}-{peer}" for suite, peer in EVERY_RUN]
+)
+def test_what_was_kept_has_no_surprise(suite: Suite, peer: str) -> None:
+    run, reasons = read_run(suite.name, peer), read_reasons(suite.name)
+    assert run is not None and not list(run.surprises(reasons))
+    assert run.version == reasons.version == suite.version, "outcomes and reasons are of one release"
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=any", "-c", "user.email=any@example.org")
+    subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True, timeout=30)
+
+
+def test_git_tells_the_release_of_a_checkout(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "version.py").write_text('__version__ = "0.1"')
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "all")
+    git(tmp_path, "tag", "v2.0.0")
+    git(tmp_path, "tag", "-a", "-m", "which git would name first", "v2.0.0rc1")
+    stated = Stated("version.py", '"(.+)"')
+    assert version_of(tmp_path, stated) == "2.0.0"
+    (tmp_path / "built.o").touch()
+    assert version_of(tmp_path, stated) == "2.0.0", "what was built there is no change"
+    (tmp_path / "version.py").write_text("")
+    assert version_of(tmp_path, stated) == "2.0.0-dirty"
+    git(tmp_path, "commit", "-q", "-a", "-m", "more")
+    assert version_of(tmp_path, stated).startswith("2.0.0-1-g")
+
+
+def test_sources_or_their_folder_tell_the_release_where_git_does_not(tmp_path: Path) -> None:
+    folder = tmp_path / "any@v1.60.1"
+    folder.mkdir()
+    assert version_of(folder, Stated("version.py", '"(.+)"')) == "1.60.1"
+    (folder / "version.py").write_text('__version__ = "0.1"')
+    assert version_of(folder, Stated("version.py", '"(.+)"')) == "0.1"
+    (tmp_path / "any").mkdir()
+    with pytest.raises(SuiteProblem, match=r"neither a tag of git nor version\.py"):
+        version_of(tmp_path / "any", Stated("version.py", '"(.+)"'))
+
+
+def test_another_release_is_refused(tmp_path: Path) -> None:
+    suite, reasons = SUITES["aiokafka"], read_reasons("aiokafka")
+    (tmp_path / "aiokafka").mkdir()
+    stated = tmp_path / "aiokafka" / "__init__.py"
+    stated.write_text(f'__version__ = "{suite.version}"\n')
+    suite.check(tmp_path, reasons)
+    with pytest.raises(SuiteProblem, match=r"reasons/aiokafka\.toml is of aiokafka 0\.1"):
+        suite.check(tmp_path, replace(reasons, version="0.1"))
+    stated.write_text('__version__ = "99.0"\n')
+    with pytest.raises(SuiteProblem, match=f"is of aiokafka 99.0, the suite is declared for {suite.version}"):
+        suite.check(tmp_path, reasons)
+    with pytest.raises(SuiteProblem, match="is missing"):
+        suite.check(tmp_path / "none", reasons)
 
 
 def test_reasons_are_read_both_ways() -> None:
