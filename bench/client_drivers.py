@@ -319,10 +319,11 @@ def confluent_produce_batch(job: Job) -> None:
     job.end()
 
 
-def confluent_reader(job: Job) -> Any:
+def confluent_reader(job: Job, **tuned: Any) -> Any:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": job.bootstrap, "group.id": "-", "enable.auto.commit": False})
+    settings = {"bootstrap.servers": job.bootstrap, "group.id": "-", "enable.auto.commit": False}
+    consumer = Consumer(settings | tuned)
     consumer.assign([TopicPartition(job.topic, number, 0) for number in range(job.partitions)])
     assert consumer.poll(SILENCE_MAX_S) is not None, "nothing came"
     job.begin()
@@ -342,12 +343,21 @@ def confluent_poll(job: Job) -> None:
 
 
 def confluent_consume(job: Job) -> None:
-    consumer = confluent_reader(job)
+    count_consumed(job, confluent_reader(job))
+
+
+def count_consumed(job: Job, consumer: Any) -> None:
     while job.goes_on:
         for message in consumer.consume(ROUND_RECORDS, timeout=1):
             job.bytes += len(message.value())
             job.records += 1
     consumer.close()
+
+
+def confluent_consume_without_pauses(job: Job) -> None:
+    # At its defaults librdkafka asks no more for up to a second whenever it holds 100,000 records.
+    never_full = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
+    count_consumed(job, confluent_reader(job, **never_full))
 
 
 def confluent_values(job: Job) -> None:
@@ -380,6 +390,7 @@ CONSUME: dict[str, Way] = {
     "aiokafka: getmany": aiokafka_getmany,
     "confluent-kafka: poll": confluent_poll,
     "confluent-kafka: consume": confluent_consume,
+    "confluent-kafka: consume, never pausing": confluent_consume_without_pauses,
     "confluent-kafka: consume, list of values": confluent_values,
 }
 
