@@ -3,7 +3,8 @@
 v2 flexible · v3 the producer sends the id and epoch it has · v4 may answer PRODUCER_FENCED, older versions
 INVALID_PRODUCER_EPOCH · v5 may answer TRANSACTION_ABORTABLE
 With a transactional id its coordinator must be asked, who fences whoever had that id before, and gives the
-next epoch to the one who has it. Without one the answer is a new id, whatever the producer has.
+next epoch to the one who has it. If a transaction has to end before that, the answer waits
+(transactions/patience.py). Without one the answer is a new id, whatever the producer has.
 Left to others: where ids come from (producer_ids.py), deduplication (storage/log/producer_state.py), who
 may have a transactional id (transactions/transaction.py).
 """
@@ -14,7 +15,8 @@ from ...protocol.apis import Api
 from ...protocol.errors import ApiError, InvalidRequest
 from ...protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
 from ..network.exchange import Exchange, HandlerEntry
-from ..transactions.state import Answer, InitAsked, ProducerIdentity
+from ..transactions.state import Answer, InitAsked, ProducerIdentity, Reply
+from .transactions.patience import BEGIN_PATIENCE_S, Patient
 from .transactions.progress import fit
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ async def handle(
 async def _init_transactional(
     broker: "BrokerContext", exchange: Exchange, request: InitProducerIdRequest, transactional_id: str
 ) -> None:
-    """Parked until the coordinator's record is committed."""
+    """Parked until what is open has ended and the coordinator's record is committed."""
     has = ProducerIdentity(request.producer_id, request.producer_epoch)
     asked = InitAsked(request.transaction_timeout_ms, None if has.id == NONE else has)
 
@@ -52,7 +54,11 @@ async def _init_transactional(
             )
         )
 
-    await broker.transactions.init(transactional_id, asked, answer)
+    def ask_again(answered: Reply) -> None:
+        broker.transactions.init_again(transactional_id, asked, answered)
+
+    patient = Patient(broker, exchange, transactional_id, ask_again, answer, BEGIN_PATIENCE_S)
+    await broker.transactions.init(transactional_id, asked, patient.answered)
 
 
 def refuse(request: InitProducerIdRequest, error: ApiError) -> InitProducerIdResponse:

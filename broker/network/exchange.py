@@ -52,6 +52,7 @@ class Channel(Protocol):
 
     asked_at: float  # when it last asked who leads or coordinates, by the loop's clock
     at_end: Callable[[], None]  # called once it is lost
+    closed: bool  # nobody hears an answer any more
 
     def answered(self, exchange: "Exchange") -> None:
         """The exchange has its answer; it leaves when all before it have left."""
@@ -92,6 +93,11 @@ class Exchange:
     def internal(self) -> bool:
         """Whether it came in through the listener between brokers."""
         return self.listener.internal
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the connection is still there to take an answer."""
+        return not self.channel.closed
 
     def answer(self, response: Any) -> None:
         """Encode `response`. It leaves at the end of this turn of the loop, after the answers before it."""

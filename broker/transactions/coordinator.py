@@ -151,6 +151,15 @@ class TransactionCoordinator:
             held = self._create(transactional_id)
         self._perform(held, held.transaction.init(asked, reply, self._wall_ms(), fresh_id))
 
+    def init_again(self, transactional_id: str, asked: InitAsked, reply: Reply) -> None:
+        """The same question once more, about a transactional id that has moved on. Answered without a wait:
+        if it needs a new producer id by now, the answer is CONCURRENT_TRANSACTIONS.
+        """
+        held = self._find(transactional_id)
+        if held is None:
+            return reply(Answer(ErrorCode.CONCURRENT_TRANSACTIONS))
+        return self._perform(held, held.transaction.init(asked, reply, self._wall_ms(), None))
+
     def add_partitions(
         self,
         transactional_id: str,

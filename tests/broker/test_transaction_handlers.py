@@ -16,6 +16,7 @@ from strandline.broker.handlers.groups import coordinators
 from strandline.broker.handlers.transactions import listing, patience, progress
 from strandline.broker.network.exchange import Exchange, Listener
 from strandline.broker.replicas.purgatory import Deadlines
+from strandline.broker.transactions.state import EPOCH_GIVEN_MAX, ProducerIdentity
 from strandline.protocol.apis import APIS, Api, response_header_version
 from strandline.protocol.error_codes import ApiError, ErrorCode
 from strandline.protocol.messages import groups, transactions
@@ -38,6 +39,7 @@ class Client:
 
     def __init__(self, stage: TransactionStage) -> None:
         self.stage = stage
+        self.channel: Any = None  # of the last request
         self.deadlines: Any = SimpleNamespace(add=lambda waiter, deadline: False)  # nobody may wait
         self.picture = picture(topic("__transaction_state"), topic("x"), topic("y"))
 
@@ -60,7 +62,8 @@ class Client:
             assert end == len(frame)
             answers.append(body)
 
-        channel: Any = SimpleNamespace(peer="127.0.0.1:5000", answered=answered)
+        channel: Any = SimpleNamespace(peer="127.0.0.1:5000", answered=answered, closed=False)
+        self.channel = channel
         exchange = Exchange(channel, Listener("CLIENT", version >= 4), api, version, 1, "me")
         broker: Any = SimpleNamespace(
             transactions=self.stage.coordinator,
@@ -361,6 +364,94 @@ def test_the_next_transaction_begins_when_the_last_one_has_ended() -> None:
         assert asked == []
         client.stage.deliver()
         assert asked[0].error_code == 0 and len(client.deadlines) == 0
+
+    play(story)
+
+
+@in_every_version(Api.INIT_PRODUCER_ID)
+def test_a_producer_begins_when_the_transaction_before_it_has_ended(version: int) -> None:
+    """Some clients take CONCURRENT_TRANSACTIONS for final. Who was there before is fenced as ever."""
+
+    async def story(client: Client) -> None:
+        client.deadlines = Deadlines(asyncio.get_running_loop())
+        first = await client.ongoing()
+        asked = ids.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+        begun = await client.begin(asked, version)
+        client.stage.commit()
+        assert begun == [] and client.stage.state() == "PrepareAbort"
+        fenced = await client.send(adding(first, Y, version=3), 3)
+        assert added(fenced, 3) == {"y": ErrorCode.PRODUCER_FENCED}, "from the decision on"
+        client.stage.deliver()
+        assert [(one.error_code, one.producer_id, one.producer_epoch) for one in begun] == [(0, 7, 2)]
+        ended = await client.send(ending(first), 3)
+        assert ended.error_code == ErrorCode.PRODUCER_FENCED and len(client.deadlines) == 0
+
+    play(story)
+
+
+def test_a_producer_that_aborts_goes_on_with_the_next_epoch() -> None:
+    """What it has is judged when its transaction has ended: its own epoch still counts, an older one does
+    not. Two who ask at once get two epochs, unless they say that they are the same.
+    """
+
+    async def story(client: Client) -> None:
+        client.deadlines = Deadlines(asyncio.get_running_loop())
+        producer = await client.ongoing()
+        assert (await client.send(ending(producer, committed=False), 3)).error_code == 0
+        asked = ids.InitProducerIdRequest(
+            transactional_id="t", transaction_timeout_ms=60_000, producer_id=7, producer_epoch=0
+        )
+        begun = await client.begin(asked, 4)
+        repeated = await client.begin(asked, 4)
+        other = await client.begin(replace(asked, producer_id=-1, producer_epoch=-1), 4)
+        client.stage.deliver()
+        assert [one.producer_epoch for one in (*begun, *repeated, *other)] == [1, 1, 2]
+        zombie = await client.send(asked, 4)
+        assert zombie.error_code == ErrorCode.PRODUCER_FENCED and len(client.deadlines) == 0
+
+    play(story)
+
+
+def test_a_producer_whose_connection_has_ended_begins_nothing() -> None:
+    """Else it would fence, for nobody, whoever has begun instead."""
+
+    async def story(client: Client) -> None:
+        client.deadlines = Deadlines(asyncio.get_running_loop())
+        await client.ongoing()
+        asked = ids.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+        begun = await client.begin(asked, 4)
+        client.stage.commit()
+        client.channel.closed = True
+        client.stage.deliver()
+        assert begun == [] and client.stage.state() == "CompleteAbort" and len(client.deadlines) == 0
+        assert (await client.init()).producer_epoch == 2
+
+    play(story)
+
+
+def test_who_begins_while_no_end_comes_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the epochs are used up meanwhile: a new producer id is found by the next question."""
+    monkeypatch.setattr(producers, "BEGIN_PATIENCE_S", 0.02)
+
+    async def story(client: Client) -> None:
+        client.deadlines = Deadlines(asyncio.get_running_loop())
+        await client.ongoing()
+        found = client.stage.coordinator.find("t")
+        assert found is not None and found.standing is not None
+        last = ProducerIdentity(7, EPOCH_GIVEN_MAX)
+        found.standing = replace(found.standing, producer=last)
+        asked = ids.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+        begun = await client.begin(asked, 4)
+        client.stage.commit()
+        client.stage.deliver()
+        async with asyncio.timeout(5):
+            while not begun:
+                await asyncio.sleep(0.005)
+        assert begun[0].error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        client.stage.commit()
+        assert len(begun) == 1, "it is answered once"
+        again = await client.init()
+        assert (again.error_code, again.producer_id, again.producer_epoch) == (0, 8, 0)
 
     play(story)
 

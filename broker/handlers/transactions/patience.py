@@ -3,7 +3,8 @@
 EndTxn is answered once the outcome is decided. Its markers, and the record that all are written, take some
 milliseconds more, and most producers begin their next transaction at once. Kafka answers
 CONCURRENT_TRANSACTIONS, upon which clients wait for 20 ms or more. Here the question is asked again when the
-transactional id has moved on.
+transactional id has moved on. So is InitProducerId, whose answer some clients (sarama) take for final. The
+question ends with its connection: what nobody waits for any more begins nothing.
 Left to others: the answer (transactions/transaction.py), the wheel of deadlines (replicas/purgatory.py).
 Why: docs/decisions/0053-the-next-transaction-waits-for-the-last.md
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ....protocol.errors import ApiError, ErrorCode
+from ...network.exchange import Exchange
 from ...replicas.purgatory import Waiter
 from ...transactions.state import Answer, Reply
 
@@ -19,29 +21,41 @@ if TYPE_CHECKING:
     from ...context import BrokerContext
 
 PATIENCE_S = 0.1  # beyond it something is in the way, and clients ask again by themselves
+BEGIN_PATIENCE_S = 1.0
+"""Of InitProducerId. Some clients take the answer for final, so it covers the time until a dead leader has a
+successor, who can be given the marker.
+"""
 
 
 class Patient(Waiter):
     """One question about a transactional id. `ask` asks the coordinator, `reply` takes the last answer."""
 
-    __slots__ = ("_ask", "_deadline", "_reply", "_shared", "_transactional_id", "_transactions")
+    __slots__ = ("_ask", "_deadline", "_exchange", "_reply", "_shared", "_transactional_id", "_transactions")
 
     def __init__(
-        self, broker: "BrokerContext", transactional_id: str, ask: Callable[[Reply], None], reply: Reply
+        self,
+        broker: "BrokerContext",
+        exchange: Exchange,
+        transactional_id: str,
+        ask: Callable[[Reply], None],
+        reply: Reply,
+        seconds: float | None = None,
     ) -> None:
         super().__init__()
         self._shared = broker.shared
         self._transactions = broker.transactions
+        self._exchange = exchange
         self._transactional_id = transactional_id
         self._ask = ask
         self._reply = reply
-        self._deadline = self._shared.loop.time() + PATIENCE_S
+        self._deadline = self._shared.loop.time() + (PATIENCE_S if seconds is None else seconds)
 
     def begin(self) -> None:
         """Ask. Raises ApiError if this broker does not coordinate."""
-        self._ask(self._answered)
+        self._ask(self.answered)
 
-    def _answered(self, answer: Answer) -> None:
+    def answered(self, answer: Answer) -> None:
+        """What the coordinator says: reply, or wait until there is something else to say."""
         if answer.error is ErrorCode.CONCURRENT_TRANSACTIONS and self._waits():
             self._transactions.when_moved(self._transactional_id, self._moved)
         else:
@@ -53,6 +67,8 @@ class Patient(Waiter):
 
     def _moved(self) -> None:
         self._shared.deadlines.remove(self)
+        if not self._exchange.is_heard:
+            return
         try:
             self.begin()
         except ApiError as error:

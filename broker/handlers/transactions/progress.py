@@ -82,13 +82,14 @@ def _add(
     try:
         if asked.verify_only:
             return done(broker.transactions.verify(asked.transactional_id, *producer, partitions))
-        return _ask_to_add(broker, asked.transactional_id, producer, frozenset(partitions), answer)
+        return _ask_to_add(broker, exchange, asked.transactional_id, producer, frozenset(partitions), answer)
     except ApiError as error:
         return done(dict.fromkeys(partitions, error.code))
 
 
 def _ask_to_add(
     broker: BrokerContext,
+    exchange: Exchange,
     transactional_id: str,
     producer: ProducerIdentity,
     partitions: frozenset[TopicPartition],
@@ -97,7 +98,7 @@ def _ask_to_add(
     def ask(answered: Reply) -> None:
         broker.transactions.add_partitions(transactional_id, producer, partitions, answered)
 
-    Patient(broker, transactional_id, ask, reply).begin()
+    Patient(broker, exchange, transactional_id, ask, reply).begin()
 
 
 def _transactions(version: int, request: AddPartitionsToTxnRequest) -> list[AddPartitionsToTxnTransaction]:
@@ -163,6 +164,7 @@ def add_offsets(broker: BrokerContext, exchange: Exchange, request: AddOffsetsTo
 
     _ask_to_add(
         broker,
+        exchange,
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
         frozenset({TopicPartition(OFFSETS_TOPIC, partition)}),
