@@ -281,6 +281,9 @@ class TransactionCoordinator:
             self.counts.committed += 1
         elif effect.standing.state is TransactionState.COMPLETE_ABORT:
             self.counts.aborted += 1
+        if effect.is_time_out:  # told when it is decided: until then every pass may have to try again
+            self.counts.timed_out += 1
+            logger.info("transaction_timed_out", transactional_id=held.transaction.transactional_id)
         self._perform(held, held.transaction.committed(effect.token, self._wall_ms()))
         for hear in self._curious.pop(held.transaction.transactional_id, ()):
             hear()
@@ -348,11 +351,7 @@ class TransactionCoordinator:
                 await asyncio.sleep(0)
             if not held.is_here:
                 continue
-            effects = held.transaction.time_out(self._wall_ms())
-            if effects:
-                self.counts.timed_out += 1
-                logger.info("transaction_timed_out", transactional_id=held.transaction.transactional_id)
-            self._perform(held, effects)
+            self._perform(held, held.transaction.time_out(self._wall_ms()))
 
     async def expire(self) -> None:
         """One pass: forget transactional ids that nobody has used for long."""

@@ -121,6 +121,7 @@ class Persist:
 
     token: int
     standing: Standing | None
+    is_time_out: bool = False  # it aborts a transaction that was open for too long
 
 
 @dataclass(frozen=True, slots=True)

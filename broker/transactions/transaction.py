@@ -203,7 +203,12 @@ class Transaction:
         now = self.standing
         if now is None or now.state is not TransactionState.ONGOING or self.writing is not None:
             return []
-        return self._fence(None, now_ms) if now.started_ms + now.timeout_ms < now_ms else []
+        if now.started_ms + now.timeout_ms >= now_ms:
+            return []
+        return [
+            replace(effect, is_time_out=True) if isinstance(effect, Persist) else effect
+            for effect in self._fence(None, now_ms)
+        ]
 
     def expire(self, now_ms: int, expiration_ms: int) -> Effects:
         """Forget a transactional id that has been at rest for so long."""

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import structlog
 
 from strandline.base.types import TopicPartition
 from strandline.broker.transactions import coordinator as shell
@@ -238,6 +239,38 @@ async def test_passes(stage: TransactionStage) -> None:
     next = await stage.successor()
     assert next.coordinator.find("idle") is None and next.state("busy") == "CompleteAbort"
     await next.coordinator.stop()
+
+
+@plays
+async def test_a_time_out_is_told_once(stage: TransactionStage) -> None:
+    """However many passes it takes until the abort is in the log: once for each transaction."""
+    producer = await stage.init()
+    stage.add(producer, X)
+    stage.commit()
+    stage.clock.ms += 60_001
+    with structlog.testing.capture_logs() as told:
+        stage.refuses = NotEnoughReplicas()
+        await stage.coordinator.time_out()
+        await stage.coordinator.time_out()
+        assert stage.state() == "Ongoing" and not told, "nothing is decided"
+        stage.refuses = None
+        await stage.coordinator.time_out()
+        stage.late()
+        await stage.coordinator.time_out()
+        stage.commit()
+        stage.deliver()
+        await stage.coordinator.time_out()
+    assert [(one["event"], one["transactional_id"]) for one in told] == [("transaction_timed_out", "t")]
+    assert stage.coordinator.metrics()["transaction-timeout-count"] == 1
+    with structlog.testing.capture_logs() as told:
+        stage.add(await stage.init(), X)
+        stage.commit()
+        await stage.ask_init()
+        stage.commit()
+        stage.deliver()
+        stage.clock.ms += 60_001
+        await stage.coordinator.time_out()
+    assert not told, "a transaction that its successor has ended has not timed out"
 
 
 @plays
