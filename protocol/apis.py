@@ -18,6 +18,7 @@ from .messages import (
     consumer_groups,
     control,
     elections,
+    features,
     fetch,
     group_admin,
     group_offsets,
@@ -77,6 +78,7 @@ class Api(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -208,6 +210,7 @@ _TABLE = (
         reassignments.ListPartitionReassignmentsResponse,
     ),
     _public(Api.OFFSET_DELETE, group_offsets.OffsetDeleteRequest, group_offsets.OffsetDeleteResponse),
+    _public(Api.UPDATE_FEATURES, features.UpdateFeaturesRequest, features.UpdateFeaturesResponse),
     _public(Api.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
     _public(
         Api.DESCRIBE_PRODUCERS,

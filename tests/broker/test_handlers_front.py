@@ -1,6 +1,7 @@
 """Metadata in every version, admin requests on their way, settings, producer ids."""
 
 import asyncio
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from strandline.base.tasks import Tasks
 from strandline.broker.config.live import LiveConfig
 from strandline.broker.forward import Forwarder
-from strandline.broker.handlers import cluster, metadata, producers, topics
+from strandline.broker.handlers import cluster, features, metadata, producers, topics
 from strandline.broker.metadata.cache import Picture
 from strandline.broker.network.exchange import Exchange, Listener
 from strandline.broker.network.metrics import Metrics
@@ -27,6 +28,7 @@ from strandline.protocol.errors import (
 from strandline.protocol.messages.cluster import (
     DescribeClusterRequest,
 )
+from strandline.protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from strandline.protocol.messages.producers import InitProducerIdRequest
 from strandline.protocol.messages.topics import (
@@ -368,6 +370,34 @@ def test_only_brokers_have_endpoints(endpoint: int, code: int) -> None:
     with pytest.raises(ApiError) as caught:
         cluster.describe_cluster(broker(), exchange(Api.DESCRIBE_CLUSTER, 1), request)
     assert cluster.refuse_describe_cluster(request, caught.value).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "why"),
+    [
+        (0, {"max_version_level": 1}, "the provided feature is not supported"),
+        (0, {"max_version_level": 0}, "versionLevel: 0 less than 1 without setting the SAFE"),
+        (0, {"max_version_level": 0, "allow_downgrade": True}, "Can not delete non-existing"),
+        (1, {"max_version_level": 20}, "the provided feature is not supported"),
+        (1, {"max_version_level": -3}, "versionLevel: -3 less than 1"),
+        (1, {"max_version_level": 0, "upgrade_type": 2}, "Can not delete non-existing"),
+        (1, {"max_version_level": 0, "upgrade_type": 3}, "Can not delete non-existing"),
+        (1, {"max_version_level": 1, "upgrade_type": 0}, "unknown upgrade type"),
+        (1, {"max_version_level": 1, "upgrade_type": 4}, "unknown upgrade type"),
+        (1, {"max_version_level": 1, "upgrade_type": 4, "feature": ""}, "name can not be empty"),
+    ],
+)
+def test_there_are_no_features_to_update(version: int, asked: dict[str, Any], why: str) -> None:
+    """In the words of Kafka 3.9 with ZooKeeper, which Kafka's tools print."""
+    key = FeatureUpdateKey(**{"feature": "metadata.version", **asked})
+    other = FeatureUpdateKey(feature=key.feature, max_version_level=9)
+    request = UpdateFeaturesRequest(feature_updates=[key, other, replace(other, feature="other")])
+    read, _ = decode(UpdateFeaturesRequest, version, b"".join(encode(request, version)))
+    answer = features.update(broker(), exchange(Api.UPDATE_FEATURES, version), read)
+    told = {row.feature: row for row in answer.results}
+    assert len(answer.results) == 2 and answer.error_code == 0
+    assert why in (told[key.feature].error_message or "")
+    assert {row.error_code for row in answer.results} == {ErrorCode.INVALID_REQUEST}
 
 
 async def test_topics_are_not_deleted_where_that_is_switched_off() -> None:

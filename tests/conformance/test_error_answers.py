@@ -23,6 +23,7 @@ from strandline.protocol.messages import (
     config_changes,
     consumer_groups,
     elections,
+    features,
     fetch,
     group_admin,
     group_offsets,
@@ -150,6 +151,10 @@ def of_settings() -> Iterator[Any]:
             ]
         )
     yield cluster.DescribeClusterRequest(endpoint_type=2)
+    for name, level in (("metadata.version", 20), ("", 1)):
+        yield features.UpdateFeaturesRequest(
+            feature_updates=[features.FeatureUpdateKey(feature=name, max_version_level=level)]
+        )
     gone = log_dirs.AlterReplicaLogDirTopic(name=GONE, partitions=[0])
     yield log_dirs.AlterReplicaLogDirsRequest(
         dirs=[log_dirs.AlterReplicaLogDir(path="/no/such", topics=[gone])]

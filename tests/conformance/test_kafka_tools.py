@@ -349,7 +349,9 @@ def test_what_there_is_to_know_of_the_cluster(tools: Tools, cluster: LocalCluste
     versions = tools("kafka-broker-api-versions")
     assert versions.count("Produce(0): 0 to") == versions.count("Fetch(1): 4 to 17 [usable: ") == 2
     assert tools("kafka-features", "describe").strip() == "", "there is nothing to upgrade"
-    tools("kafka-features", "upgrade", "--feature", "transaction.version=2", status=1)
+    for kind in ("upgrade", "downgrade"):
+        told = tools("kafka-features", kind, "--feature", "transaction.version=2", status=1)
+        assert f"Could not {kind} transaction.version to 2." in told and "not supported" in told
     if tools.release != "3.9":
         endpoints = ("list-endpoints", "--bootstrap-server", tools.bootstrap)
         rows = tools.run("kafka-cluster", *endpoints).splitlines()[1:]

@@ -78,6 +78,8 @@ BESIDE_ERRORS: dict[str, dict[str, Any]] = {
     "AlterPartitionReassignmentsResponse": {},
     "ReassignedPartition": {},
     "ListPartitionReassignmentsResponse": {"topics": []},
+    "UpdateFeaturesResponse": {"results": []},
+    "UpdatableFeatureResult": {},
     "DescribeClusterResponse": {"controller_id": -1, "brokers": []},
 }  # fmt: skip
 """By the struct that carries the code. What names the place that the error is about stands there as asked."""
