@@ -206,7 +206,7 @@ class Node:
             None, self._registration.open_logs, self._disk, self._clock, self._crew
         )
         stops.push_async_callback(self._close_logs, logs)
-        await self._registration.register(config.advertised(self.ports))
+        await self._registration.register(self.live.current.advertised(self.ports))
         await self._run(zk, logs, metrics)
         logger.info(
             "broker_started", broker=config.broker_id, ports=self.ports, incarnation=self.broker.incarnation
@@ -350,6 +350,7 @@ class Node:
             self.cleaning.start()
             broker.controller.defaults_changed()
             tasks.spawn(self._parts.config_changed(), "config-changed")
+            tasks.spawn(self._registration.move(self.live.current.advertised(self.ports)), "move")
 
         self.live.on_change.subscribe(changed)
         self._watch.start(broker.settings, broker.controller.topic_configured)

@@ -3,7 +3,8 @@
 Log directories are locked and recovered. The new incarnation (the number of this start) is written to the
 disks first, then to ZooKeeper, in one multi with the ephemeral node. A session that a killed predecessor left
 is resumed and closed. After a session expires, the broker registers again with the next incarnation; its data
-is as intact as before.
+is as intact as before. Other addresses (advertised.listeners) are written into the registration that there
+is: the incarnation goes on, for nothing has happened to the data.
 Left to others: the verdict (storage/directories/intact.py), the znodes (zookeeper/znodes.py), when to
 start (node.py).
 """
@@ -25,7 +26,9 @@ from ..storage.disk import DirectoryLocked, Disk, DiskError
 from ..zookeeper import documents, znodes
 from ..zookeeper.client import (
     BadVersion,
+    MultiFailed,
     NodeExists,
+    NoNode,
     SessionEvent,
     SessionState,
     Unknown,
@@ -34,7 +37,8 @@ from ..zookeeper.client import (
     ZkUnreachable,
 )
 from ..zookeeper.cluster_profile import Agreement, ProfileDiffers, agree, read_agreement
-from .config.broker import BrokerConfig, ListenerAddress
+from .config.addresses import ListenerAddress
+from .config.broker import BrokerConfig
 from .errors import StartFailed
 
 logger = structlog.get_logger(__name__)
@@ -256,13 +260,36 @@ class Registration:
             doubted = sorted(map(str, doubts))
             logger.info("broker_reregistered", incarnation=self._verdict.k, doubts=doubted)
 
+    async def move(self, endpoints: Sequence[ListenerAddress]) -> None:
+        """Have clients and brokers come to these addresses. If the session has ended, the registration of
+        the next one says so.
+        """
+        async with self._turn:
+            if tuple(endpoints) == tuple(self._endpoints):
+                return
+            self._endpoints = endpoints
+            me, places = self._config.broker_id, [*map(_endpoint, endpoints)]
+            while self._zk.generation == self._registered_in:
+                try:
+                    is_ours = await znodes.announce_move(self._zk, me, places)
+                except (Unknown, MultiFailed) as error:
+                    logger.info("move_retried", reason=repr(error))
+                    await asyncio.sleep(RETRY_S)
+                except NoNode as error:  # the session ends
+                    logger.warning("move_not_announced", reason=repr(error))
+                    return
+                else:
+                    told = [f"{each.listener}://{each.host}:{each.port}" for each in endpoints]
+                    logger.info("broker_moved", endpoints=told, announced=is_ours)
+                    return
+
     async def leave(self) -> None:
         """Mark the registration as shutting down. Without ZooKeeper, skip it."""
         self._leaving = True
         if not self._zk.connected:
             return
         try:
-            async with asyncio.timeout(LEAVE_S_MAX):
+            async with asyncio.timeout(LEAVE_S_MAX), self._turn:
                 await znodes.announce_leaving(self._zk, self._config.broker_id)
         except (ZkError, TimeoutError) as error:
             logger.info("shutdown_not_announced", reason=repr(error))
@@ -303,7 +330,7 @@ class Registration:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._remember, verdict, keep_notes)
         registration = documents.RegistrationDocument.of(
-            [documents.Endpoint(e.listener, e.host, e.port) for e in self._endpoints],
+            [*map(_endpoint, self._endpoints)],
             self._clock.wall_ms(),
             verdict.k,
             verdict.intact_since,
@@ -362,6 +389,10 @@ class Registration:
 
     def _new_id(self) -> UUID:
         return UUID(bytes=self._random.randbytes(16), version=4)
+
+
+def _endpoint(told: ListenerAddress) -> documents.Endpoint:
+    return documents.Endpoint(told.listener, told.host, told.port)
 
 
 class SessionKeeper:

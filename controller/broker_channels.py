@@ -3,8 +3,8 @@
 The head of a queue is sent again, with a new sequence number, until the broker answers or is gone. A broker
 that takes long to answer counts as out of reach until it does. The same connections tell who is alive: see
 `failure_detector.py`. A broker that counts as dead loses its queue, because it is told everything again when
-it answers again. A channel that fails because of a bug is reported and restarted; no other broker is
-affected.
+it answers again. One that moves to another address keeps its queue. A channel that fails because of a bug is
+reported and restarted; no other broker is affected.
 Left to others: what is told (`planning/planner.py`), how it looks on the wire (`control_requests.py`),
 whether a controller that reaches so few should resign (`self_doubt.py`).
 """
@@ -89,16 +89,20 @@ class Announcer:
         self._state = state
         for broker in sorted(self._channels.keys() | state.brokers.keys()):
             channel, known = self._channels.get(broker), state.brokers.get(broker)
-            if channel is not None and not channel.serves(known):
-                del self._channels[broker]
-                channel.task.cancel()
-                channel.finish()
+            former = None
+            if channel is not None and not channel.serves(known, self._place(known)):
+                former = self._channels.pop(broker)
+                former.task.cancel()
+                former.finish()
             if known is not None and broker not in self._channels:
-                self._open(state, known)
+                self._open(state, known, former)
         self._count()
 
-    def _open(self, state: ClusterState, broker: Broker) -> None:
-        place = self._sender.endpoint(broker)
+    def _place(self, broker: Broker | None) -> tuple[str, int] | None:
+        return None if broker is None else self._sender.endpoint(broker)
+
+    def _open(self, state: ClusterState, broker: Broker, former: _Channel | None) -> None:
+        place = self._place(broker)
         if place is None:
             logger.error("broker_without_listener", broker=broker.id, listener=self._sender.listener)
             return
@@ -109,11 +113,13 @@ class Announcer:
             lambda: self._changed(channel),
             dead=state.is_suspected(broker.id),
         )
-        channel = _Channel(broker, detector, self._patience, self._reports)
+        channel = _Channel(broker, place, detector, self._patience, self._reports)
         channel.sequences = self._sequences
         channel.probe = lambda: self._probe(broker.id)
         channel.task = self._tasks.sustain(channel.run, f"broker-{broker.id}", self._reports.trouble)
         self._channels[broker.id] = channel
+        if former is not None and former.broker.incarnation == broker.incarnation:
+            channel.take_over(former)
 
     def _changed(self, channel: _Channel) -> None:
         if channel.detector.is_dead:
@@ -182,9 +188,15 @@ class _Channel:
     """The queue of one incarnation of one broker."""
 
     def __init__(
-        self, broker: Broker, detector: FailureDetector, patience: Patience, reports: Reports
+        self,
+        broker: Broker,
+        place: tuple[str, int],
+        detector: FailureDetector,
+        patience: Patience,
+        reports: Reports,
     ) -> None:
         self.broker = broker
+        self.place = place
         self.detector = detector
         self.task: asyncio.Task[Any]
         self.probe: Callable[[], ControlRequest]
@@ -200,13 +212,17 @@ class _Channel:
         self._is_cut = False  # as last reported
         self.hangs = False  # it has been sent a request, and has not answered it for long
 
-    def serves(self, broker: Broker | None) -> bool:
-        """Whether this is still the same incarnation of the broker, at the same endpoints."""
-        mine = self.broker
-        return broker is not None and (mine.incarnation, mine.endpoints) == (
-            broker.incarnation,
-            broker.endpoints,
-        )
+    def serves(self, broker: Broker | None, place: tuple[str, int] | None) -> bool:
+        """Whether this is still the same incarnation of the broker, at the same address."""
+        return broker is not None and self.broker.incarnation == broker.incarnation and self.place == place
+
+    def take_over(self, former: _Channel) -> None:
+        """The same start of the broker was reached at another address until now: what it has not answered
+        there it is sent here, in the same order. A copy that is read there late comes too late.
+        """
+        self._is_cut = former._is_cut
+        for request in former._requests:
+            self.push(request)
 
     def push(self, request: ControlRequest) -> None:
         """Append to the queue."""

@@ -8,7 +8,7 @@ Left to others: reading and writing them (`znodes.py`).
 from __future__ import annotations
 
 import base64
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -118,13 +118,9 @@ class RegistrationDocument(Document):
         profile: str | None = None,
     ) -> RegistrationDocument:
         """Describe a broker; `host` and `port` repeat the first plaintext listener for old tools."""
-        plain = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
         return cls(
-            host=plain.host if plain else None,
-            port=plain.port if plain else -1,
+            **_places(endpoints),
             timestamp=str(timestamp_ms),
-            endpoints=[f"{e.listener}://{e.host}:{e.port}" for e in endpoints],
-            listener_security_protocol_map={e.listener: e.security_protocol for e in endpoints},
             rack=rack,
             incarnation=incarnation,
             intact_since=intact_since,
@@ -132,6 +128,10 @@ class RegistrationDocument(Document):
             leaving=leaving or None,
             profile=profile,
         )
+
+    def moved(self, endpoints: list[Endpoint]) -> RegistrationDocument:
+        """The same start of the broker, at other addresses."""
+        return self.model_copy(update=_places(endpoints))
 
     def listeners(self) -> list[Endpoint]:
         """The endpoints, parsed. Raises `BadDocument`."""
@@ -144,6 +144,16 @@ class RegistrationDocument(Document):
             raise BadDocument(f"endpoint {url!r}: expected LISTENER://host:port")
         protocol = self.listener_security_protocol_map.get(listener, listener)
         return Endpoint(listener, host.strip("[]"), int(port), protocol)
+
+
+def _places(endpoints: list[Endpoint]) -> dict[str, Any]:
+    plain = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
+    return {
+        "host": plain.host if plain else None,
+        "port": plain.port if plain else -1,
+        "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in endpoints],
+        "listener_security_protocol_map": {e.listener: e.security_protocol for e in endpoints},
+    }
 
 
 class IncarnationDocument(Document):

@@ -245,10 +245,28 @@ async def register_broker(
 
 async def announce_leaving(zk: ZkClient, broker: int) -> None:
     """Mark our registration as shutting down, where any later controller reads it."""
-    data, stat = await zk.get(documents.broker_path(broker))
-    if stat.owner == zk.session_id:
-        leaving = documents.parse(documents.RegistrationDocument, data).model_copy(update={"leaving": True})
-        await zk.multi([SetData(documents.broker_path(broker), leaving.data(), stat.version)])
+    await _change_registration(zk, broker, lambda known: known.model_copy(update={"leaving": True}))
+
+
+async def announce_move(zk: ZkClient, broker: int, endpoints: list[documents.Endpoint]) -> bool:
+    """Write other addresses into our registration, which stays that of the same start of this broker. False
+    if it is not ours. Raises `MultiFailed` if another write came first.
+    """
+    return await _change_registration(zk, broker, lambda known: known.moved(endpoints))
+
+
+async def _change_registration(
+    zk: ZkClient,
+    broker: int,
+    change: Callable[[documents.RegistrationDocument], documents.RegistrationDocument],
+) -> bool:
+    path = documents.broker_path(broker)
+    data, stat = await zk.get(path)
+    if stat.owner != zk.session_id:
+        return False
+    changed = change(documents.parse(documents.RegistrationDocument, data))
+    await zk.multi([SetData(path, changed.data(), stat.version)])
+    return True
 
 
 async def joinable_version(zk: ZkClient, broker: int) -> int:

@@ -19,7 +19,7 @@ from ...base.values import dataclass
 from ...replication.profiles import DEFAULT, PROFILES, Semantics
 from ...storage.config import StorageConfig
 from ..errors import BrokerConfigError
-from .host_names import why_no_host
+from .addresses import ADVERTISED, ListenerAddress, parse_endpoints, wrong_advertised
 from .profiles import with_defaults, wrong_profile
 from .sections import (
     ControllerConfig,
@@ -30,17 +30,7 @@ from .sections import (
 )
 
 INT32_MAX = (1 << 31) - 1
-ANY_ADDRESS = ("0.0.0.0", "[::]", "::")
 DEFAULT_LOG_DIRS = "/tmp/kafka-logs"  # Kafka's; many machines empty /tmp at boot
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerAddress:
-    """The address a listener binds, or the one it advertises."""
-
-    listener: str
-    host: str
-    port: int
 
 
 class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
@@ -70,8 +60,10 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
     )
     advertised_listeners: str | None = option(
         None,
-        kafka="advertised.listeners",
-        help="Addresses that clients are told to connect to. Default: `listeners`.",
+        kafka=ADVERTISED,
+        restart=False,
+        help="Addresses that clients are told to connect to, one for each listener. Default: `listeners`. "
+        "While brokers run it is changed for each broker by itself.",
     )
     listener_security_protocol_map: str = option(
         "PLAINTEXT:PLAINTEXT",
@@ -213,7 +205,7 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
     def advertised(self, ports: dict[str, int]) -> tuple[ListenerAddress, ...]:
         """The addresses to register; `ports` are the bound ports, in case the system chose them."""
         given = self.advertised_listeners
-        known = parse_endpoints("advertised.listeners", given) if given else self.endpoints
+        known = parse_endpoints(ADVERTISED, given) if given else self.endpoints
         return tuple(ListenerAddress(e.listener, e.host, e.port or ports[e.listener]) for e in known)
 
     @model_validator(mode="before")
@@ -230,27 +222,6 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
         if found:
             raise ValueError("\n".join(found))
         return self
-
-
-def parse_endpoints(name: str, text: str) -> tuple[ListenerAddress, ...]:
-    """Parse `NAME://host:port,…`. BrokerConfigError names the part that is wrong."""
-    found = []
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        listener, mark, address = part.partition("://")
-        host, colon, port = address.rpartition(":")
-        if not (mark and colon and listener and port.isascii() and port.isdigit() and int(port) <= 65_535):
-            raise BrokerConfigError(
-                f"{name} = {part!r}: expected NAME://host:port with a port from 0 to 65535"
-            )
-        host = host.removeprefix("[").removesuffix("]")
-        if host and (why := why_no_host(host)) is not None:
-            raise BrokerConfigError(f"{name} = {part!r}: {host!r} is not a host name: {why}")
-        found.append(ListenerAddress(listener.upper(), host, int(port)))
-    if not found:
-        raise BrokerConfigError(
-            f"{name} is empty: give at least one listener, e.g. PLAINTEXT://127.0.0.1:9092"
-        )
-    return tuple(found)
 
 
 def contradictions(config: BrokerConfig) -> Iterator[str]:
@@ -327,22 +298,9 @@ def _wrong_listeners(config: BrokerConfig, names: list[str]) -> Iterator[str]:
             f"listeners {', '.join(names)}"
         )
     given = config.advertised_listeners
-    known = config.advertised(dict.fromkeys(names, 1)) if _advertises_known(config, names) else ()
-    for missing in sorted(set(names) - {e.listener for e in known}) if known else ():
-        yield f"advertised.listeners = {given!r}: add an address for listener {missing}"
-    if not known:
-        yield f"advertised.listeners = {given!r}: has a listener that is not in `listeners`"
-    for endpoint in known:
-        if endpoint.host in ANY_ADDRESS or not endpoint.host:
-            yield (
-                f"listener {endpoint.listener} would be advertised as {endpoint.host or 'nothing'}, "
-                "which no client can reach: give its address in advertised.listeners"
-            )
-
-
-def _advertises_known(config: BrokerConfig, names: list[str]) -> bool:
-    given = config.advertised_listeners
-    return not given or {e.listener for e in parse_endpoints("advertised.listeners", given)} <= set(names)
+    yield from wrong_advertised(
+        given, parse_endpoints(ADVERTISED, given) if given else config.endpoints, names
+    )
 
 
 def _protocols(text: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ tool has put into ZooKeeper already is ignored instead, so that the broker still
 Left to others: where the settings come from (broker/config_watch.py), who holds the result (live.py).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 import structlog
@@ -23,7 +23,9 @@ from ...storage.config import (
     text_of,
 )
 from ...storage.idle_settings import IDLE
+from ...zookeeper.documents import Endpoint
 from ..errors import BrokerConfigError
+from .addresses import ADVERTISED, parse_endpoints, wrong_for_running
 from .broker import OPTIONS, SECTIONS, BrokerConfig, contradictions
 from .files import NO_EFFECT, NO_EFFECT_PREFIXES, OTHER_NAMES, nearest, parse, within
 
@@ -62,6 +64,8 @@ THROTTLED_RATES = frozenset(
     )
 )  # fmt: skip
 NO_THROTTLE = "throttling is not supported"
+OF_EACH_BROKER = frozenset((ADVERTISED,))
+SET_FOR_EACH = "differs from broker to broker: set it for each of them, by its id"
 LAGS = frozenset(("min.compaction.lag.ms", "max.compaction.lag.ms"))
 STORAGE_OPTIONS: dict[str, Option] = {option.field: option for option in options(StorageConfig)}
 
@@ -133,11 +137,21 @@ def check_broker_setting(name: str, text: str) -> Any:
             name, text, "needs a restart: set it in the broker's configuration file and restart the broker"
         )
     value = _read(name, place.option, text)
+    if name == ADVERTISED:
+        return _check_addresses(text)
     try:
         build(SECTIONS[place.section], {**_required(place.section), place.option.field: value}, {})
     except InvalidOption:
         raise InvalidOption(name, text, f"must be {expected(place.option)}") from None
     return value
+
+
+def _check_addresses(text: str) -> str:
+    try:
+        parse_endpoints(ADVERTISED, text)
+    except BrokerConfigError as error:
+        raise InvalidOption(ADVERTISED, text, str(error)) from None
+    return text
 
 
 def _required(section: str) -> dict[str, Any]:
@@ -162,11 +176,17 @@ def _read(name: str, option: Option, text: str) -> Any:
 # --- all of them -----------------------------------------------------------------------------------
 
 
-def overlaid(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[BrokerConfig, list[InvalidOption]]:
-    """The configuration with these settings on top, and the settings that had to be ignored."""
+def overlaid(
+    config: BrokerConfig, settings: Mapping[str, str], *, of_all: bool = False
+) -> tuple[BrokerConfig, list[InvalidOption]]:
+    """The configuration with these settings on top, and the settings that had to be ignored. `of_all`: they
+    are those of all brokers.
+    """
     refused: list[InvalidOption] = []
     for name in sorted(settings.keys() - THROTTLED_RATES):
         try:
+            if of_all and name in OF_EACH_BROKER:
+                raise InvalidOption(name, settings[name], SET_FOR_EACH)
             config = _with(config, name, settings[name])
         except InvalidOption as error:
             refused.append(error)
@@ -176,8 +196,10 @@ def overlaid(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[BrokerC
 def _with(config: BrokerConfig, name: str, text: str) -> BrokerConfig:
     value = check_broker_setting(name, text)
     place = OPTIONS[name]
-    section = getattr(config, place.section).model_copy(update={place.option.field: value})
-    changed = config.model_copy(update={place.section: section})
+    update = {place.option.field: value}
+    if place.section:
+        update = {place.section: getattr(config, place.section).model_copy(update=update)}
+    changed = config.model_copy(update=update)
     for wrong in contradictions(changed):
         raise InvalidOption(name, text, wrong)
     return changed
@@ -206,6 +228,8 @@ class KnownOptions:
                 logger.warning("config_without_effect", entity=where, setting=setting, reason=NO_THROTTLE)
                 continue
             try:
+                if kind is Kind.BROKER and not name and setting in OF_EACH_BROKER:
+                    raise InvalidOption(setting, text, SET_FOR_EACH)
                 check_one(setting, text)
             except InvalidOption as error:
                 raise InvalidConfig(f"{where}: {setting} = {text!r}: {error.reason}") from error
@@ -215,6 +239,14 @@ class KnownOptions:
                 )
         if kind is Kind.TOPIC and not LAGS.isdisjoint(changed):
             _check_lags(where, settings)
+
+    def check_addresses(
+        self, broker: int, changed: Mapping[str, str], registered: Mapping[int, Sequence[Endpoint]]
+    ) -> None:
+        """Raises InvalidConfig if the broker cannot be told to have the addresses that it is given."""
+        text = changed.get(ADVERTISED)
+        for wrong in () if text is None else wrong_for_running(text, broker, registered):
+            raise InvalidConfig(f"broker {broker}: {wrong}")
 
     def list_default(self, kind: Kind, setting: str) -> str | None:
         """The default of an option that is a list; None for any other option."""

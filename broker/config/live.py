@@ -60,7 +60,7 @@ class LiveConfig:
     def _combined(self, news_of: str) -> BrokerConfig:
         config = self.started_with
         for entity, told in self._told.items():
-            config, refused = overlaid(config, told.names)
+            config, refused = overlaid(config, told.names, of_all=entity == ALL_BROKERS)
             left_out = {error.name for error in refused}
             self._in_force[entity] = {n: text for n, text in told.names.items() if n not in left_out}
             for error in refused if entity == news_of else ():

@@ -10,7 +10,8 @@ Best effort: a port that cannot be bound now is tried again, and its error repor
 import socket
 from collections.abc import Mapping, Sequence
 
-from ..config.broker import BrokerConfig, ListenerAddress
+from ..config.addresses import ListenerAddress
+from ..config.broker import BrokerConfig
 
 BACKLOG = 100  # as in asyncio's servers
 Doors = Mapping[str, Sequence[socket.socket]]

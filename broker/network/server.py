@@ -15,7 +15,8 @@ from typing import Any
 
 from ...base.tasks import FailureHook, Tasks
 from ...protocol.apis import Api
-from ..config.broker import BrokerConfig, ListenerAddress
+from ..config.addresses import ListenerAddress
+from ..config.broker import BrokerConfig
 from ..errors import StartFailed
 from ..turn import Turn
 from .admission import Admission

@@ -47,6 +47,14 @@ class Catalogue(Protocol):
         """Raise `InvalidConfig` unless the changed settings are valid. The others are not checked."""
         ...
 
+    def check_addresses(
+        self, broker: int, changed: Mapping[str, str], registered: Mapping[int, Sequence[documents.Endpoint]]
+    ) -> None:
+        """Raise `InvalidConfig` if the changed settings give a broker addresses that it cannot have, beside
+        the brokers that are registered.
+        """
+        ...
+
     def list_default(self, kind: Kind, setting: str) -> str | None:
         """The default of an option that is a list; None for all others."""
         ...
@@ -56,6 +64,11 @@ class AnySettings:
     """A catalogue that accepts everything."""
 
     def check(self, kind: Kind, name: str, settings: Mapping[str, str], changed: Collection[str]) -> None:
+        """Accept everything."""
+
+    def check_addresses(
+        self, broker: int, changed: Mapping[str, str], registered: Mapping[int, Sequence[documents.Endpoint]]
+    ) -> None:
         """Accept everything."""
 
     def list_default(self, kind: Kind, setting: str) -> str | None:

@@ -130,6 +130,10 @@ class ConfigRequests:
         kind = Kind(wanted.kind)
         settings = wanted.applied_to(found, lambda name: self._catalogue.list_default(kind, name))
         self._catalogue.check(kind, wanted.name, settings, wanted.changed)
+        if kind is Kind.BROKER and wanted.name:
+            changed = {name: settings[name] for name in wanted.changed}
+            registered = {id: broker.endpoints for id, broker in self._reach.state().brokers.items()}
+            self._catalogue.check_addresses(int(wanted.name), changed, registered)
         return settings
 
     async def _told(self, topic: str) -> None:

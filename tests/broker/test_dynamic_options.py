@@ -1,12 +1,14 @@
 """Options that change while a broker runs: which they are, what is refused and how, whose word counts."""
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from strandline.base.options import InvalidOption
-from strandline.broker.config.broker import OPTIONS
+from strandline.broker.config.broker import OPTIONS, BrokerConfig
 from strandline.broker.config.dynamic import (
     INTS,
     KnownOptions,
@@ -20,12 +22,13 @@ from strandline.controller.requests.config_changes import Kind
 from strandline.protocol.errors import InvalidConfig
 from strandline.storage.config import DEFAULT_FROM, TOPIC_OPTIONS, StorageConfig, TopicConfig, text_of
 from strandline.storage.idle_settings import IDLE
-from strandline.zookeeper.config_nodes import Overrides
+from strandline.zookeeper.config_nodes import NOTHING, Overrides
 from strandline.zookeeper.documents import (
     ALL_BROKERS,
     CONFIG_CHANGE_PREFIX,
     ConfigChangeDocument,
     ConfigDocument,
+    Endpoint,
     parse,
 )
 from tests.broker.cluster_harness import config
@@ -37,7 +40,7 @@ READ_WHERE_USED = {  # each time it is needed: from Logs.config, Broker.config, 
     "strandline.log.producer.ids.max", "log.validate.records", "num.partitions", "default.replication.factor",
     "auto.leader.rebalance.enable", "leader.imbalance.check.interval.seconds",
     "leader.imbalance.per.broker.percentage", "unclean.recovery.timeout.ms",
-    "transaction.partition.verification.enable",
+    "transaction.partition.verification.enable", "advertised.listeners",
 }  # fmt: skip
 
 
@@ -179,6 +182,74 @@ def test_this_broker_goes_before_all_brokers_and_both_before_the_file() -> None:
     assert live.concerns("1") and live.concerns(ALL_BROKERS) and not live.concerns("2")
 
 
+LISTENERS = "INTERNAL://127.0.0.1:5000,CLIENT://127.0.0.1:9092"
+MOVED = "INTERNAL://127.0.0.1:5000,CLIENT://kafka.example:19092"
+
+
+def two_listeners(**changes: Any) -> BrokerConfig:
+    return config(
+        listeners=LISTENERS,
+        listener_security_protocol_map="INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT",
+        inter_broker_listener_name="INTERNAL",
+        **changes,
+    )
+
+
+def test_a_broker_is_told_other_addresses() -> None:
+    """By itself: what one advertises is no other's. The address in the file comes back in the end."""
+    live = LiveConfig(two_listeners(advertised_listeners="INTERNAL://127.0.0.1:5000,CLIENT://old.example:1"))
+    ports = {"INTERNAL": 5000, "CLIENT": 9092}
+
+    def told() -> list[tuple[str, int]]:
+        return [(each.host, each.port) for each in live.current.advertised(ports)]
+
+    live.learn("1", Overrides({"advertised.listeners": MOVED}, 5, 0))
+    assert told() == [("127.0.0.1", 5000), ("kafka.example", 19092)]
+    live.learn(ALL_BROKERS, Overrides({"advertised.listeners": LISTENERS}, 6, 0))
+    assert told()[1] == ("kafka.example", 19092) and not live.of_all, "it cannot be that of all brokers"
+    for wrong in ("CLIENT://h:1", MOVED + ",OTHER://h:2", "nonsense", "", MOVED.replace("kafka.example", "")):
+        live.learn("1", Overrides({"advertised.listeners": wrong}, 5, live._told["1"].version + 1))
+        assert told()[1] == ("old.example", 1) and not live.of_this, wrong
+    live.learn("1", NOTHING)
+    assert live.current == live.started_with
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("nonsense", "expected NAME://host:port"),
+        ("", "is empty"),
+        ("CLIENT://h:99999", "a port from 0 to 65535"),
+        ("CLIENT://bad host:1", "is not a host name"),
+        ("CLIENT://h:1", "add an address for listener INTERNAL"),
+        (f"{MOVED},OTHER://h:2", "a listener that is not in `listeners`: OTHER"),
+        (f"{MOVED},CLIENT://h:2", "CLIENT is listed twice"),
+        (MOVED.replace("kafka.example", "0.0.0.0"), "which no client can reach"),
+        (MOVED.replace("kafka.example:19092", "127.0.0.1:9093"), "CLIENT://127.0.0.1:9093 is where broker 2"),
+    ],
+)
+def test_addresses_that_a_broker_cannot_have_are_refused(text: str, why: str) -> None:
+    registered = {
+        1: [Endpoint("INTERNAL", "127.0.0.1", 5000), Endpoint("CLIENT", "127.0.0.1", 9092)],
+        2: [Endpoint("INTERNAL", "127.0.0.1", 5001), Endpoint("CLIENT", "127.0.0.1", 9093)],
+    }
+    options, settings = KnownOptions(), {"advertised.listeners": text}
+    with pytest.raises(InvalidConfig, match=re.escape(why)):
+        options.check(Kind.BROKER, "1", settings, list(settings))
+        options.check_addresses(1, settings, registered)
+    options.check_addresses(1, {"advertised.listeners": MOVED}, registered)
+    options.check_addresses(1, {"advertised.listeners": LISTENERS}, registered)  # its own
+    options.check_addresses(1, {"log.roll.ms": "9"}, registered)
+
+
+def test_addresses_are_given_to_one_broker_that_runs() -> None:
+    options, settings = KnownOptions(), {"advertised.listeners": MOVED}
+    with pytest.raises(InvalidConfig, match="set it for each of them, by its id"):
+        options.check(Kind.BROKER, "", settings, list(settings))
+    with pytest.raises(InvalidConfig, match="broker 1 does not run, so its listeners are not known"):
+        options.check_addresses(1, settings, {})
+
+
 def test_settings_are_described_as_kafka_does() -> None:
     """Types and defaults are Kafka's; so is what needs a restart, but for what is said here."""
     kafkas = json.loads((Path(__file__).parents[1] / "fixtures/kafka/settings.json").read_text())
@@ -197,7 +268,7 @@ def test_settings_are_described_as_kafka_does() -> None:
         "num.partitions", "default.replication.factor", "auto.leader.rebalance.enable",
         "leader.imbalance.check.interval.seconds", "leader.imbalance.per.broker.percentage",
         # and ours
-        "listeners", "advertised.listeners", "listener.security.protocol.map", "max.connections",
+        "listeners", "listener.security.protocol.map", "max.connections",
         "num.recovery.threads.per.data.dir",
     }  # fmt: skip
 

@@ -10,6 +10,7 @@ import pytest
 
 from strandline.base.clock import SystemClock
 from strandline.base.types import TopicPartition
+from strandline.broker.config.addresses import ListenerAddress
 from strandline.broker.config.broker import BrokerConfig
 from strandline.broker.errors import StartFailed
 from strandline.broker.registration import Registration, connect, lock_directories, patiently
@@ -261,6 +262,52 @@ def test_damage_found_while_running_is_registered_one_incarnation_later(chroot: 
         started = await start(config(chroot, tmp_path))
         found = await started.registered()
         assert found.intact_since_of.get("t-0", found.intact_since) >= 4
+        await end(started)
+
+    run(story())
+
+
+ELSEWHERE = (ListenerAddress("PLAINTEXT", "kafka.example", 19092),)
+
+
+def test_other_addresses_are_those_of_the_same_start(chroot: str, tmp_path: Path) -> None:
+    """Its incarnation and what it vouches for stay. What is the same is not written again."""
+
+    async def story() -> None:
+        started = await start(config(chroot, tmp_path))
+        registration, path = started.registration, documents.broker_path(1)
+        before = await started.registered()
+        await registration.move(started.config.advertised({"PLAINTEXT": 9092}))
+        assert (await started.zk.get(path))[1].version == 0
+        await asyncio.gather(registration.move(ELSEWHERE), registration.leave())
+        found = await started.registered()
+        assert (found.endpoints, found.host, found.port) == (
+            ["PLAINTEXT://kafka.example:19092"], "kafka.example", 19092,
+        )  # fmt: skip
+        assert found == before.model_copy(
+            update={
+                "endpoints": found.endpoints, "host": found.host, "port": found.port, "leaving": True,
+            }
+        )  # fmt: skip
+        assert registration.incarnation == started.begun == 1
+        await end(started)
+
+    run(story())
+
+
+def test_addresses_that_change_between_two_sessions_are_in_the_next_registration(
+    chroot: str, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        started = await start(config(chroot, tmp_path))
+        await znodes.delete_if_present(started.zk, documents.broker_path(1))  # as the expiry does
+        await started.registration.move(ELSEWHERE)  # before we know of that
+        started.zk._generation += 1
+        await started.registration.move(started.config.advertised({"PLAINTEXT": 9092}))  # and after it
+        await started.registration.move(ELSEWHERE)
+        await started.registration.register_again()
+        found = await started.registered()
+        assert (found.endpoints, found.incarnation) == (["PLAINTEXT://kafka.example:19092"], 2)
         await end(started)
 
     run(story())

@@ -281,3 +281,37 @@ def test_a_controller_that_reaches_too_few_doubts_itself_before_it_tells_who_is_
         plans.ReachChanged(2, INCARNATION, is_reached=True),
         plans.ReachDoubted(False),
     ]
+
+
+def test_a_broker_that_moves_to_another_address_keeps_its_queue() -> None:
+    """The same start of it: nobody would tell it again what was on its way to the old address."""
+    told: list[plans.Event] = []
+
+    async def story(stage: Stage, peer: Peer) -> None:
+        stage.send(4)
+        stage.stop(5)
+        async with asyncio.timeout(5):
+            while not peer.heard:
+                await asyncio.sleep(0.005)
+        elsewhere = Peer(0, cuts=False)
+        (known,) = stage.state.brokers.values()
+        place = Endpoint("INTERNAL", "127.0.0.1", await elsewhere.listen())
+        try:
+            for endpoints in (
+                (*known.endpoints, Endpoint("CLIENT", "kafka.example", 1)),  # not ours to use
+                (place, Endpoint("CLIENT", "kafka.example", 1)),
+            ):
+                stage.state = replace(stage.state, brokers={2: replace(known, endpoints=endpoints)})
+                channel = stage.announcer._channels[2]
+                stage.announcer.follow(stage.state)
+                assert (stage.announcer._channels[2] is channel) == (place not in endpoints)
+            stage.send(6)
+            async with asyncio.timeout(5):
+                await stage.announcer.heard([2])
+            assert [shown(request) for request in elsewhere.heard] == ["lead@4", "delete@5", "lead@6"]
+            assert obeyed([*elsewhere.heard, *peer.heard]) == ["lead@4", "delete@5", "lead@6"]
+        finally:
+            elsewhere.close()
+
+    play(1000, False, story, post=told.append)
+    assert not [event for event in told if isinstance(event, plans.ReachChanged | plans.BrokerSuspected)]
