@@ -46,7 +46,7 @@ logger = structlog.get_logger(__name__)
 RETRY_S = 0.2
 
 
-def any_configs(configs: object) -> None:
+def any_configs(topic: str, configs: object) -> None:
     """Accepts every setting."""
 
 

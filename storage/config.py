@@ -298,6 +298,11 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
 
     _policy = field_validator("cleanup_policy")(check_policy)
 
+    @property
+    def keeps_everything(self) -> bool:
+        """Whether an empty cleanup policy says that nothing is deleted."""
+        return not self.cleanup_policy.strip()
+
 
 def topic_option(default_from: str, kafka: str) -> Any:
     """A topic's own setting: help and bounds are those of the broker's option `default_from`."""

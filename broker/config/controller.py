@@ -15,7 +15,7 @@ from ...protocol.errors import InvalidConfig
 from ...replication.profiles import ElectionOrder
 from ...storage.config import TopicConfig
 from .broker import BrokerConfig
-from .dynamic import KnownOptions
+from .dynamic import KnownOptions, warn_if_all_is_kept
 from .live import LiveConfig
 
 
@@ -44,11 +44,12 @@ def controller_config(live: LiveConfig) -> ControllerOptions:
             min_isr=now.storage.min_insync_replicas,
         )
 
-    def check_topic(settings: Mapping[str, str]) -> None:
+    def check_topic(name: str, settings: Mapping[str, str]) -> None:
         try:
             TopicConfig.from_names(settings, live.current.storage)
         except InvalidOption as error:
             raise InvalidConfig(str(error)) from error
+        warn_if_all_is_kept(f"topic {name}", settings.get("cleanup.policy", "delete"))
 
     return ControllerOptions(
         config.broker_id,

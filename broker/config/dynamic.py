@@ -64,6 +64,7 @@ THROTTLED_RATES = frozenset(
     )
 )  # fmt: skip
 NO_THROTTLE = "throttling is not supported"
+KEEPS_ALL = "every record is kept until the disk is full: set it to delete, compact or both"
 OF_EACH_BROKER = frozenset((ADVERTISED,))
 SET_FOR_EACH = "differs from broker to broker: set it for each of them, by its id"
 LAGS = frozenset(("min.compaction.lag.ms", "max.compaction.lag.ms"))
@@ -205,6 +206,12 @@ def _with(config: BrokerConfig, name: str, text: str) -> BrokerConfig:
     return changed
 
 
+def warn_if_all_is_kept(where: str, policy: str) -> None:
+    """A topic gets this cleanup policy. Empty, it deletes nothing, as in Kafka; mostly it is a slip."""
+    if not policy.strip():
+        logger.warning("nothing_is_deleted", entity=where, setting="cleanup.policy =", reason=KEEPS_ALL)
+
+
 def _check_lags(where: str, settings: Mapping[str, str]) -> None:
     """Refuses a min.compaction.lag.ms above max.compaction.lag.ms: no record could meet both."""
     together = TopicConfig.from_names({n: settings[n] for n in LAGS if n in settings}, StorageConfig())
@@ -233,6 +240,8 @@ class KnownOptions:
                 check_one(setting, text)
             except InvalidOption as error:
                 raise InvalidConfig(f"{where}: {setting} = {text!r}: {error.reason}") from error
+            if kind is Kind.TOPIC and setting in POLICIES:
+                warn_if_all_is_kept(where, text)
             if kind is Kind.TOPIC and setting in IDLE:
                 logger.warning(
                     "config_without_effect", entity=where, setting=setting, reason=IDLE[setting].help

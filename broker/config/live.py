@@ -17,6 +17,12 @@ from .dynamic import overlaid
 
 logger = structlog.get_logger(__name__)
 
+POLICY = "log.cleanup.policy"
+KEEPS_BY_DEFAULT = (
+    "topics without a cleanup.policy of their own keep every record until the disk is full: set it to "
+    "delete, compact or both"
+)
+
 
 class LiveConfig:
     """The one holder of a broker's configuration."""
@@ -27,6 +33,8 @@ class LiveConfig:
         self.on_change = Event[[]]()
         self._told = {ALL_BROKERS: NOTHING, str(started_with.broker_id): NOTHING}
         self._in_force: dict[str, Mapping[str, str]] = {}
+        if started_with.storage.keeps_everything:
+            self._warn_of_full_disks()
 
     @property
     def of_all(self) -> Mapping[str, str]:
@@ -55,7 +63,19 @@ class LiveConfig:
                 entity=entity,
                 settings=sorted(told.names),
             )
+            if self.current.storage.keeps_everything and not before.storage.keeps_everything:
+                self._warn_of_full_disks()
             self.on_change()
+
+    def _warn_of_full_disks(self) -> None:
+        """An empty cleanup policy is allowed, as in Kafka, but it is more often a slip."""
+        me = self.started_with.broker_id
+        where = f"broker {me}, its configuration at the start"
+        if POLICY in self.of_this:
+            where = f"broker {me}"
+        elif POLICY in self.of_all:
+            where = "all brokers"
+        logger.warning("nothing_is_deleted", entity=where, setting=f"{POLICY} =", reason=KEEPS_BY_DEFAULT)
 
     def _combined(self, news_of: str) -> BrokerConfig:
         config = self.started_with

@@ -49,7 +49,7 @@ HEARD_WITHIN_S = 3.0
 """How long a controlled shutdown waits for all brokers to be told: one may hang, and the asking broker waits
 only 5 s (broker/shutdown.py)."""
 
-ConfigCheck = Callable[[Mapping[str, str]], None]  # raises InvalidConfig
+ConfigCheck = Callable[[str, Mapping[str, str]], None]  # of a topic by name; raises InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class TopicRequests:
         configs = {entry.name: entry.value for entry in wanted.configs if entry.value is not None}
         if len(configs) != len(wanted.configs):
             raise InvalidConfig("a config has no value or is given twice")
-        self._check_configs(configs)
+        self._check_configs(wanted.name, configs)
         id = wanted.topic_id if wanted.topic_id != NO_UUID else UUID(bytes=self._random_bytes(16))
         return Topic(wanted.name, id, self._replicas(wanted), configs)
 

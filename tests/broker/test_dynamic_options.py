@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from strandline.base.options import InvalidOption
 from strandline.broker.config.broker import OPTIONS, BrokerConfig
+from strandline.broker.config.controller import controller_config
 from strandline.broker.config.dynamic import (
     INTS,
     KnownOptions,
@@ -248,6 +250,44 @@ def test_addresses_are_given_to_one_broker_that_runs() -> None:
         options.check(Kind.BROKER, "", settings, list(settings))
     with pytest.raises(InvalidConfig, match="broker 1 does not run, so its listeners are not known"):
         options.check_addresses(1, settings, {})
+
+
+EMPTY = Overrides({"log.cleanup.policy": ""}, 6, 0)
+
+
+def test_an_empty_cleanup_policy_is_taken_with_a_warning() -> None:
+    """At the start, or when it changes; it says where it comes from. Not again while it stays."""
+    with capture_logs() as told:
+        LiveConfig(config())
+        LiveConfig(config(storage={"cleanup_policy": ""}))
+        live = LiveConfig(config())
+        live.learn(ALL_BROKERS, EMPTY)
+        live.learn("1", Overrides({"log.roll.ms": "9"}, 5, 0))
+        live.learn("1", Overrides({"log.cleanup.policy": "compact"}, 5, 1))
+        live.learn("1", Overrides({"log.cleanup.policy": " "}, 5, 2))
+    told = [one for one in told if one["log_level"] == "warning"]
+    assert [(one["event"], one["setting"], one["entity"]) for one in told] == [
+        ("nothing_is_deleted", "log.cleanup.policy =", "broker 1, its configuration at the start"),
+        ("nothing_is_deleted", "log.cleanup.policy =", "all brokers"),
+        ("nothing_is_deleted", "log.cleanup.policy =", "broker 1"),
+    ]
+    assert all("set it to delete, compact or both" in one["reason"] for one in told)
+    assert live.current.storage.keeps_everything
+
+
+def test_an_empty_cleanup_policy_of_a_topic_is_taken_with_a_warning() -> None:
+    options = KnownOptions()
+    with capture_logs() as told:
+        for text in ("", "delete"):
+            options.check(Kind.TOPIC, "t", {"cleanup.policy": text}, ["cleanup.policy"])
+        options.check(Kind.TOPIC, "t", {"cleanup.policy": "", "retention.ms": "1"}, ["retention.ms"])
+        check_new = controller_config(LiveConfig(config())).check_configs
+        for new in ({"cleanup.policy": ""}, {"cleanup.policy": "compact"}, {}):
+            check_new("new", new)
+    assert [(one["event"], one["entity"], one["setting"]) for one in told] == [
+        ("nothing_is_deleted", "topic t", "cleanup.policy ="),
+        ("nothing_is_deleted", "topic new", "cleanup.policy ="),
+    ]
 
 
 def test_settings_are_described_as_kafka_does() -> None:

@@ -1,4 +1,4 @@
-"""A broker is told other addresses while it runs: clients and brokers come there, and nothing else changes."""
+"""A broker is told other addresses while it runs: clients and brokers come there, nothing else changes."""
 
 import json
 from collections.abc import Callable, Iterator
