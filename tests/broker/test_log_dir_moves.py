@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +36,26 @@ class Moving:
     def __init__(self, b: Box) -> None:
         self.box = b
         self.moves = LogDirMoves(b.logs, b.replicas, b.parts.shared, b.failures.append)
+        self.calls: dict[str, int] = {}  # of these methods, which run again and again
+        for name in ("_may_take_over", "_resume"):
+            setattr(self.moves, name, self._counted(name, getattr(self.moves, name)))
         self.broker = cast(Any, SimpleNamespace(replicas=b.replicas, logs=b.logs, moves=self.moves))
+
+    def _counted(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        self.calls[name] = 0
+
+        def counted(*arguments: Any) -> Any:
+            self.calls[name] += 1
+            return method(*arguments)
+
+        return counted
+
+    async def passes(self, name: str, times: int = 3) -> None:
+        """Wait until a method has been called so often again, and what follows from it is done."""
+        wanted = self.calls[name] + times
+        async with asyncio.timeout(5):
+            while self.calls[name] < wanted:
+                await asyncio.sleep(0.005)
 
     def ask(self, number: int, directory: str) -> int:
         topics = [AlterReplicaLogDirTopic(name=TOPIC, partitions=[number])]
@@ -156,7 +175,7 @@ def test_a_wish_to_stay_ends_a_move_and_leaves_no_copy(tmp_path: Path) -> None:
             m.moves.start()
             while not b.names("-future"):
                 await asyncio.sleep(0.005)
-            await asyncio.sleep(0.1)
+            await m.passes("_may_take_over")
             assert b.logs.directory_of(tp(0)) == b.dirs[0], "its threads may write to the small files"
             assert m.ask(0, b.dirs[0]) == 0
             async with asyncio.timeout(5):
@@ -262,7 +281,9 @@ def test_a_move_that_was_given_up_does_not_begin_again(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_move_that_was_interrupted_begins_again(tmp_path: Path) -> None:
+def test_a_move_that_was_interrupted_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_dir_moves, "LOOK_S", 0.02)
+
     async def story() -> None:
         async with box(tmp_path) as b:
             m = Moving(b)
@@ -279,7 +300,7 @@ def test_a_move_that_was_interrupted_begins_again(tmp_path: Path) -> None:
         async with moving(tmp_path) as m:
             b = m.box
             assert b.logs.interrupted == {tp(0): goes_to}
-            await asyncio.sleep(0.6)
+            await m.passes("_resume")
             assert b.logs.directory_of(tp(0)) != goes_to, "its replica has no role yet"
             await b.lead(0)
             await m.until_in(0, goes_to)

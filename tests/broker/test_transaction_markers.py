@@ -92,6 +92,7 @@ class Stage:
     peers: list[Peer] = field(default_factory=list)
     heard: list[tuple[TopicPartition, ErrorCode]] = field(default_factory=list)
     unreachable: bool = False
+    looks: int = 0  # at who leads
 
     def __post_init__(self) -> None:
         self.sender = MarkerSender(
@@ -99,6 +100,7 @@ class Stage:
         )
 
     def picture(self) -> Picture:
+        self.looks += 1
         topics = [
             UpdateMetadataTopicState(
                 topic_name=tp.topic,
@@ -170,6 +172,11 @@ class Stage:
             while not there():
                 await asyncio.sleep(0.001)
 
+    async def looked_again(self, times: int = 3) -> None:
+        """Wait until the sender has looked so often at who leads: what it does then, it has done."""
+        wanted = self.looks + times
+        await self.until(lambda: self.looks >= wanted)
+
 
 def markers_id(tp: TopicPartition) -> Any:
     from uuid import UUID
@@ -226,7 +233,7 @@ async def test_one_request_at_a_time(stage: Stage) -> None:
     peer = await stage.asked()
     stage.send(Y, producer=ProducerIdentity(8, 0))
     stage.send(Z, producer=ProducerIdentity(9, 0))
-    await asyncio.sleep(0.01)
+    await stage.looked_again()
     assert len(peer.asked) == 1
     peer.answer()
     await stage.asked(2)
@@ -258,7 +265,7 @@ async def test_a_leader_that_hangs_is_given_up_when_another_leads(stage: Stage) 
     """Not before: a marker that is on its way must not arrive after the next transaction has begun."""
     stage.send(Y)
     peer = await stage.asked()
-    await asyncio.sleep(0.03)
+    await stage.looked_again()
     assert not peer.is_lost
     stage.leaders[Y] = THIRD
     await stage.until(lambda: len(stage.peers) == 2 and bool(stage.peers[1].asked))
@@ -272,7 +279,7 @@ async def test_a_partition_without_a_leader_waits(stage: Stage) -> None:
     stage.leaders[X] = -1
     stage.send(X)
     await stage.until(lambda: stage.sender.homeless == 1)
-    await asyncio.sleep(0.03)
+    await stage.looked_again()
     assert stage.written == [] and stage.heard == []
     stage.leaders[X] = ME
     await stage.until(lambda: bool(stage.written))
@@ -295,7 +302,7 @@ async def test_a_deleted_partition_needs_no_marker(stage: Stage) -> None:
     """But a broker that has just become coordinator may only not have heard of it yet."""
     del stage.leaders[Y]
     stage.send(Y)
-    await asyncio.sleep(0.03)
+    await stage.looked_again()
     assert stage.heard == []
     stage.leaders[Y] = OTHER
     (await stage.asked()).answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -317,7 +324,7 @@ async def test_whoever_knows_a_later_coordinator_is_believed(stage: Stage) -> No
     await stage.until(lambda: stage.heard == [(Y, ErrorCode.TRANSACTION_COORDINATOR_FENCED)])
     assert errand.marking.is_over
     stage.leaders[X] = ME
-    await asyncio.sleep(0.03)
+    await stage.until(lambda: not stage.sender._pausing)  # its turn has come again
     assert stage.written == [] and not stage.sender.homeless
 
 
