@@ -132,7 +132,9 @@ class LeaderFetcher:
         try:
             while self.partitions:
                 try:
-                    await self._round(await self._connected())
+                    connection = await self._connected()
+                    if self.partitions:  # else the last one has gone meanwhile
+                        await self._round(connection)
                     self._backoff.succeeded()
                 except SessionLost as lost:
                     self._begin_session()

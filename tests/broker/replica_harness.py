@@ -199,6 +199,12 @@ class Cluster:
         for member in self.members.values():
             await self.tell(member, leader, isr, version + 1, configs)
 
+    async def silence(self, follower: int) -> None:
+        """A broker follows nobody any more, and its last fetch is answered: it acknowledges nothing."""
+        fetchers = self.members[follower].parts.fetchers
+        fetchers.drop(self.members[follower].partition)
+        await until(lambda: not list(fetchers.of()))
+
     async def tell(
         self, member: Member, leader: int, isr: Sequence[int], version: int, configs: Sequence[Any] = (),
         index: int = 0,

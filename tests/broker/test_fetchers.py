@@ -66,3 +66,12 @@ async def test_who_was_refused_does_not_wait_for_the_parked_fetch(tmp_path: Path
         assert outcome(await ask(client, produce(batch(b"b"), index=1)))[0] == 0
         assert loop.time() - began < 1.0
         await client.close()
+
+
+async def test_a_fetcher_whose_last_partition_goes_while_it_connects_ends(tmp_path: Path) -> None:
+    """It kept its connection open for ten seconds, with nothing to fetch."""
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(1, [1, 2])
+        (fetcher,) = stage.members[2].parts.fetchers.of()
+        assert fetcher._connection is None, "it has just begun"
+        await stage.silence(2)
