@@ -180,8 +180,7 @@ def test_a_parked_fetch_may_name_a_partition_twice(tmp_path: Path) -> None:
 
 def test_consumers_do_not_see_beyond_the_watermark(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
-        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
-        await asyncio.sleep(0.45)
+        await stage.silence(2)
         await ask(client, produce(batch(b"a"), acks=1))
         assert stage.members[1].partition.log.end_offset == 1
         answer = fetched(await ask(client, fetch(0)))

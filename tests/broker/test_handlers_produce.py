@@ -96,8 +96,7 @@ def test_an_unknown_producer_is_told_where_the_log_begins(
 def test_a_duplicate_with_acks_all_waits_for_the_watermark(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
         follower = stage.members[2].partition
-        stage.members[2].parts.fetchers.drop(follower)
-        await asyncio.sleep(0.45)
+        await stage.silence(2)
         again = batch(b"a", producer_id=5, sequence=0)
         loop = asyncio.get_running_loop()
         first = client.submit(produce(again, timeout_ms=100), deadline=loop.time() + 5)
@@ -114,8 +113,7 @@ def test_a_duplicate_with_acks_all_waits_for_the_watermark(tmp_path: Path) -> No
 
 def test_min_insync_replicas(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
-        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
-        await asyncio.sleep(0.45)
+        await stage.silence(2)
         after = client.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + 5)
         assert outcome(await after)[0] == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert stage.members[1].partition.log.end_offset == 1

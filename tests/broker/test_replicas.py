@@ -98,8 +98,7 @@ async def test_waiting_produce_and_fetch_are_answered_when_leadership_is_lost(tm
         await stage.elect(1, [1, 2])
         await stage.members[2].server.stop()
         await until(lambda: stage.members[2].partition.following is not None)
-        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
-        await asyncio.sleep(0.5)
+        await stage.silence(2)
         producer = await stage.members[1].connect()
         consumer = await stage.members[1].connect()
         waiting = producer.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + 5)
@@ -118,8 +117,7 @@ async def test_a_silent_follower_leaves_the_isr_and_comes_back(tmp_path: Path) -
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
         follower = stage.members[2].partition
-        stage.members[2].parts.fetchers.drop(follower)
-        await asyncio.sleep(0.45)
+        await stage.silence(2)
         client = await stage.members[1].connect()
         assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
         assert stage.state().isr == [1]
@@ -134,8 +132,7 @@ async def test_a_silent_follower_leaves_the_isr_and_comes_back(tmp_path: Path) -
 async def test_followers_cut_what_the_new_leader_does_not_have(tmp_path: Path) -> None:
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
-        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
-        await asyncio.sleep(0.45)
+        await stage.silence(2)
         client = await stage.members[1].connect()
         assert outcome(await ask(client, produce(batch(b"lost"), acks=1))) == (0, 0)
         await stage.elect(2, [2])
