@@ -27,6 +27,7 @@ class SubscribedMember:
     owned: tuple[TopicPartition, ...] = ()
     generation: int = -1
     user_data: bytes = b""
+    rack_id: str | None = None
 
     @property
     def order(self) -> tuple[bool, str]:

@@ -41,7 +41,8 @@ def decode_subscription(member_id: str, instance_id: str | None, data: bytes) ->
     user_data = reader.sized()
     owned = tuple(reader.partitions()) if version >= 1 else ()
     generation = reader.i32() if version >= 2 else NO_GENERATION
-    return SubscribedMember(member_id, topics, instance_id, owned, generation, user_data)
+    rack_id = reader.nullable_string() if version >= 3 else None
+    return SubscribedMember(member_id, topics, instance_id, owned, generation, user_data, rack_id)
 
 
 def user_data_of(strategy: str, had: Iterable[TopicPartition], generation: int) -> bytes:
@@ -133,8 +134,15 @@ class _Reader:
             raise Malformed(f"{count} entries do not fit in {len(self._data)} bytes")
         return max(count, 0)
 
+    def nullable_string(self) -> str | None:
+        length = self.i16()
+        return None if length < 0 else self._text(length)
+
     def string(self) -> str:
-        raw = self._take(self.i16())
+        return self._text(self.i16())
+
+    def _text(self, length: int) -> str:
+        raw = self._take(length)
         try:
             return raw.decode()
         except UnicodeDecodeError as trouble:

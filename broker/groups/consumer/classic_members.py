@@ -78,6 +78,7 @@ def read_subscription(asked: JoinAsked, member_id: str) -> tuple[Subscription, S
         ) from error
     said = Subscription(
         instance_id=asked.instance_id,
+        rack_id=told.rack_id,
         client_id=asked.client_id,
         client_host=asked.client_host,
         rebalance_timeout_ms=asked.rebalance_timeout_ms,

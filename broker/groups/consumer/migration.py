@@ -58,7 +58,7 @@ def upgraded(classic: Group, limits: ConsumerLimits, topics: Topics, now: float)
     for member in classic.members:
         member_id = member.member_id
         mine = frozenset(one for one, owner in owners.items() if owner == member_id)
-        group.put(Subject.SUBSCRIPTION, _subscription(member, told[member_id].topics), member_id)
+        group.put(Subject.SUBSCRIPTION, _subscription(member, told[member_id]), member_id)
         group.put(Subject.TARGET, mine, member_id)
         progress = Progress(classic.generation, classic.generation, assigned=mine)
         group.put(Subject.PROGRESS, progress, member_id)
@@ -73,13 +73,14 @@ def _told(member: Member, protocol: str | None) -> SubscribedMember:
     return decode_subscription(member.member_id, member.instance_id, metadata)
 
 
-def _subscription(member: Member, topics: Iterable[str]) -> Subscription:
+def _subscription(member: Member, told: SubscribedMember) -> Subscription:
     return Subscription(
         instance_id=member.instance_id,
+        rack_id=told.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        topics=frozenset(topics),
+        topics=frozenset(told.topics),
         classic=ClassicTerms(member.session_timeout_ms, member.protocols),
     )
 

@@ -50,7 +50,7 @@ class TargetEpochValue:
 
 @struct
 class PartitionRacks:
-    """Racks of a partition, which nobody uses."""
+    """Racks of a partition; no assignor uses them, in Kafka either."""
 
     partition: Int32
     racks: list[String]
