@@ -3,13 +3,13 @@
 So it does not matter who writes: the controller for a client, or a tool that writes to ZooKeeper itself. Each
 broker reads a notification once. Any broker that has known it for a quarter of an hour removes it: a broker
 that was away for longer has lost its session and reads everything again (topics come from the controller, its
-own config from the reading below).
+own config and those of groups from the reading below).
 Left to others: what the configs mean (config/live.py, replicas/topic_configs.py), what the
 controller does then.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import structlog
@@ -24,10 +24,12 @@ from ..zookeeper.client import (
     NoNode,
     SessionEvent,
     SessionState,
+    Stat,
     ZkClient,
     ZkError,
 )
-from ..zookeeper.config_nodes import Overrides, read_overrides
+from ..zookeeper.config_nodes import NOTHING, Overrides, overrides_in, read_overrides
+from .config.groups import GroupSettings
 from .config.live import LiveConfig
 from .replicas.topic_configs import TopicSettings
 
@@ -36,17 +38,25 @@ logger = structlog.get_logger(__name__)
 RETRY_S = 0.2
 KEPT_S = 15 * 60.0
 VERSION_MAX = (1 << 31) - 1
-BROKERS, TOPICS = "brokers/", "topics/"
+BROKERS, TOPICS, GROUPS = "brokers/", "topics/", "groups/"
+NODES_AT_ONCE = 500  # read in one request
 
 
 class ConfigWatch:
-    """Keeps the configs of this broker and of all topics as they are in ZooKeeper."""
+    """Keeps the configs of this broker, of all topics and of all groups as they are in ZooKeeper."""
 
-    def __init__(self, zk: ZkClient, config: LiveConfig, on_failure: FailureHook | None = None) -> None:
+    def __init__(
+        self,
+        zk: ZkClient,
+        config: LiveConfig,
+        groups: GroupSettings,
+        on_failure: FailureHook | None = None,
+    ) -> None:
         self.topics: TopicSettings | None = None
         self._on_topic: Callable[[str], None] = lambda topic: None
         self._zk = zk
         self._config = config
+        self._groups = groups
         self._tasks = Tasks("config-watch", on_failure)
         self._loop = asyncio.get_running_loop()
         self._due = asyncio.Event()
@@ -62,10 +72,30 @@ class ConfigWatch:
         for entity in (documents.ALL_BROKERS, str(self._config.started_with.broker_id)):
             await self._read(BROKERS + entity)
 
-    async def refresh(self) -> None:
-        """The same after a client's change. If ZooKeeper fails, the watch reads it later."""
+    async def read_groups(self) -> None:
+        """Read the configs of all groups, and again those that are gone. Raises ZkError."""
+        try:
+            names = sorted(await self._zk.children(documents.GROUP_CONFIGS))
+        except NoNode:  # no controller of ours has made it yet
+            names = []
+        for group in set(self._groups.names) - {self._name_of(name) for name in names}:
+            await self._read(GROUPS + documents.quoted(group))
+        for start in range(0, len(names), NODES_AT_ONCE):
+            some = names[start : start + NODES_AT_ONCE]
+            async with self._reading:
+                paths = [f"{documents.GROUP_CONFIGS}/{name}" for name in some]
+                for name, found in zip(some, await self._zk.get_many(paths), strict=True):
+                    if found is not None:
+                        self._learn_group(name, *found)
+
+    async def refresh(self, groups: Collection[str] = ()) -> None:
+        """Read its own config, and those of these groups, after a client's change. If ZooKeeper fails, the
+        watch reads them later.
+        """
         with suppress(ZkError):
             await self.read_own()
+            for group in groups:
+                await self._read(GROUPS + documents.quoted(group))
 
     def start(self, topics: TopicSettings, on_topic: Callable[[str], None]) -> None:
         """Start to process notifications, including those that exist already. `on_topic`: the config of this
@@ -91,6 +121,7 @@ class ConfigWatch:
             self._generation = event.generation
             self._pending[BROKERS + documents.ALL_BROKERS] = None
             self._pending[f"{BROKERS}{self._config.started_with.broker_id}"] = None
+            self._pending[GROUPS] = None
         self._due.set()
 
     async def _run(self) -> None:
@@ -140,6 +171,8 @@ class ConfigWatch:
 
     async def _read(self, entity: str) -> None:
         """Read the config if it concerns us; clients', users' and other brokers' configs do not."""
+        if entity == GROUPS:
+            return await self.read_groups()
         broker, topic = entity.removeprefix(BROKERS), entity.removeprefix(TOPICS)
         try:
             if broker != entity and self._config.concerns(broker):
@@ -150,8 +183,35 @@ class ConfigWatch:
             elif topic != entity and self.topics is not None:
                 self.topics.learn(topic, await self._overrides_of(topic))
                 self._on_topic(topic)
+            elif entity.startswith(GROUPS):
+                async with self._reading:
+                    await self._read_group(entity.removeprefix(GROUPS))
         except documents.BadDocument as bad:
             logger.error("znode_malformed", path=f"/config/{entity}", reason=str(bad))
+        return None
+
+    async def _read_group(self, name: str) -> None:
+        """A node that is gone for a server that lags behind is read again with the notification it lacks."""
+        try:
+            self._learn_group(name, *await self._zk.get(f"{documents.GROUP_CONFIGS}/{name}"))
+        except NoNode:
+            self._groups.learn(self._name_of(name), NOTHING)
+
+    def _learn_group(self, name: str, data: bytes, stat: Stat) -> None:
+        try:
+            told = overrides_in(data, stat)
+        except documents.BadDocument as bad:
+            logger.error("znode_malformed", path=f"{documents.GROUP_CONFIGS}/{name}", reason=str(bad))
+        else:
+            self._groups.learn(self._name_of(name), told)
+
+    @staticmethod
+    def _name_of(name: str) -> str:
+        """The group of a node. What is not spelt as we do is its own name."""
+        try:
+            return documents.unquoted(name)
+        except documents.BadDocument:
+            return name
 
     async def _overrides_of(self, topic: str) -> Overrides:
         """The topic's overrides. That the node was removed is believed only when it is certain."""

@@ -4,7 +4,7 @@ Only `node.py` builds them. Handlers reach a part through its field here each ti
 some are replaced as a whole (`metadata` is a new Picture after each UpdateMetadata).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
 from ..base.types import BrokerId, Clock, Incarnation
@@ -18,6 +18,7 @@ from .replicas.shared import ReplicaShared
 
 if TYPE_CHECKING:
     from ..controller.controller import Controller
+    from .config.groups import GroupSettings
     from .fetch.client_sessions import ClientSessions
     from .fetch.follower_sessions import FollowerSessions
     from .fetch.parked import ParkedReplicas
@@ -66,8 +67,9 @@ class BrokerContext:
     cleaning: "Compactor"
     moves: "LogDirMoves"
     held: "HeldAnswers"
-    refresh: Callable[[], Awaitable[None]]
-    """Reads this broker's config again, so that a client sees its own change."""
+    group_settings: "GroupSettings"
+    refresh: Callable[[Collection[str]], Awaitable[None]]
+    """Reads this broker's config and those of these groups again, so that a client sees its own change."""
     fail: Callable[[BaseException], None]
     """An invariant is broken: the node logs it and stops."""
 

@@ -31,6 +31,7 @@ from ..storage.disk import Disk, RealDisk
 from ..zookeeper.client import ZkClient, ZkError
 from .config.broker import BrokerConfig
 from .config.controller import controller_config
+from .config.groups import GroupSettings
 from .config.live import LiveConfig
 from .config_watch import ConfigWatch
 from .context import BrokerContext
@@ -123,6 +124,7 @@ class Node:
         self._turn: Turn
         self._parts: ReplicaParts
         self._watch: ConfigWatch
+        self._group_settings: GroupSettings
 
     @property
     def is_ready(self) -> bool:
@@ -192,8 +194,10 @@ class Node:
         zk = await connect(config, self._new_zk_client, self.incarnations)
         stops.push_async_callback(disconnect, zk, self.incarnations)
         self._turn.before = zk.look  # a process that was paused must check its session first
-        self._watch = ConfigWatch(zk, self.live, self.fail)
+        self._group_settings = GroupSettings(self.config.groups)
+        self._watch = ConfigWatch(zk, self.live, self._group_settings, self.fail)
         await self._watch.read_own()
+        await self._watch.read_groups()
         self._respondent = Respondent(zk, config.broker_id, self.fail)
         stops.push_async_callback(self._respondent.stop)
         self._registration = Registration(
@@ -244,7 +248,8 @@ class Node:
             client_sessions=parts.client_sessions, fetchers=parts.fetchers, deletions=parts.deletions,
             roles=parts.roles, groups=groups, transactions=transactions, controller=controller,
             forwarder=forwarder, producer_ids=producer_ids, cleaning=self.cleaning, held=held,
-            verification=verification, refresh=self._watch.refresh, moves=moves, fail=self.fail,
+            verification=verification, refresh=self._watch.refresh,
+            group_settings=self._group_settings, moves=moves, fail=self.fail,
         )  # fmt: skip
         upkeep = Upkeep(logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current)
         for part in (parts, groups, transactions, upkeep, self.cleaning, moves):
@@ -301,8 +306,10 @@ class Node:
         topic = InternalTopic(offsets_topic(config), cache.current, forwarder.submit)
         append = partial(append_local, parts.replicas.get)
         groups = GroupCoordinator(
-            config, append, self._clock, self._random, topic, verification.ask, cache.current, self.fail
-        )
+            config, append, self._clock, self._random, topic, verification.ask, cache.current,
+            self._group_settings, self.fail,
+        )  # fmt: skip
+        self._group_settings.on_change.subscribe(groups.on_configured)
         parts.shared.on_leading.subscribe(groups.on_leading)
         parts.shared.on_resigned.subscribe(groups.on_resigned)
         parts.shared.on_transaction_ended.subscribe(groups.on_transaction_ended)

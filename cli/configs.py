@@ -1,4 +1,4 @@
-"""`strandline configs`: show and change the settings of a topic, of a broker, or of all brokers.
+"""`strandline configs`: show and change the settings of a topic, a consumer group, a broker, or all brokers.
 
 Changes take effect without a restart, on every replica. Brokers refuse options that need a restart.
 Left to others: the meaning of the settings (docs/configuration.md).
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..client.admin.configs import ConfigChange, ConfigEntry, ConfigSource, changes_of
+from ..client.admin.configs import ConfigChange, ConfigEntry, ConfigSource, ResourceType, changes_of
 from ..client.sync import Admin
 from .console import (
     DEFAULT_BOOTSTRAP,
@@ -23,10 +23,13 @@ from .console import (
     tell,
 )
 
-app = typer.Typer(no_args_is_help=True, help="Show and change the settings of topics and brokers.")
+app = typer.Typer(
+    no_args_is_help=True, help="Show and change the settings of topics, consumer groups and brokers."
+)
 
 SHOWN_SOURCES = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
+    ConfigSource.DYNAMIC_GROUP_CONFIG: "group",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "this broker",
     ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers",
     ConfigSource.STATIC_BROKER_CONFIG: "configuration file",
@@ -36,6 +39,10 @@ EXAMPLE = "retention.ms=3600000"
 
 Topic = Annotated[str | None, typer.Option("--topic", help="topic whose settings to use")]
 Broker = Annotated[int | None, typer.Option("--broker", min=0, help="id of the broker whose settings to use")]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", help="consumer group (KIP-848) whose settings to use; it need not exist"),
+]
 Everywhere = Annotated[bool, typer.Option("--default", help="use the cluster-wide defaults of all brokers")]
 
 
@@ -44,20 +51,29 @@ def describe(
     topic: Topic = None,
     broker: Broker = None,
     default: Everywhere = False,
+    group: Group = None,
     every: Annotated[bool, typer.Option("--all", help="include settings at their defaults")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
     """Show what was set, and where; with --all or --json every setting in force."""
     with clear_errors():
-        resource = _resource(topic, broker, default)
+        resource = _resource(topic, broker, default, group)
         with Admin(bootstrap, **PATIENCE) as admin:
             found = admin.describe_configs(**resource, documentation=as_json)
         if as_json:
             show([_in_full(entry) for entry in found], True)
             return
         chosen = [entry for entry in found if every or entry.source != ConfigSource.DEFAULT_CONFIG]
-        show([_row(entry) for entry in sorted(chosen)], False, _title(topic, broker))
+        show([_row(entry) for entry in sorted(chosen)], False, _title(topic, broker, group))
+
+
+@app.command("list")
+def list_groups(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """List the consumer groups that have settings of their own, whether they exist or not."""
+    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+        found = admin.list_config_resources(ResourceType.GROUP)
+        show([{"group": one.name} for one in sorted(found)], as_json)
 
 
 @app.command()
@@ -65,6 +81,7 @@ def alter(
     topic: Topic = None,
     broker: Broker = None,
     default: Everywhere = False,
+    group: Group = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help=f"name=value, e.g. {EXAMPLE}; may be repeated")
     ] = None,
@@ -80,7 +97,7 @@ def alter(
 ) -> None:
     """Set or delete settings; all others stay."""
     with clear_errors():
-        resource, changes = _resource(topic, broker, default), changes_from(settings, delete)
+        resource, changes = _resource(topic, broker, default, group), changes_from(settings, delete)
         if not changes:
             raise WrongUsage("nothing to change: give --set NAME=VALUE or --delete NAME")
         with Admin(bootstrap, **PATIENCE) as admin:
@@ -92,7 +109,7 @@ def alter(
             "deleted": [change.name for change in changes if change.value is None],
             "validate_only": validate_only,
         }
-        tell(f"{_title(topic, broker)}: {counted(len(changes), 'setting')} {done}.", told, as_json)
+        tell(f"{_title(topic, broker, group)}: {counted(len(changes), 'setting')} {done}.", told, as_json)
 
 
 def changes_from(
@@ -109,20 +126,24 @@ def changes_from(
     return changes_of(wanted, names)
 
 
-def _resource(topic: str | None, broker: int | None, default: bool) -> dict[str, Any]:
+def _resource(topic: str | None, broker: int | None, default: bool, group: str | None) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if topic is not None:
         given["topic"] = topic
+    if group is not None:
+        given["group"] = group
     if broker is not None:
         given["broker"] = broker
     if default:
         given["all_brokers"] = True
     if len(given) != 1:
-        raise WrongUsage("expected exactly one of --topic T, --broker N, --default")
+        raise WrongUsage("expected exactly one of --topic T, --broker N, --default, --group G")
     return given
 
 
-def _title(topic: str | None, broker: int | None) -> str:
+def _title(topic: str | None, broker: int | None, group: str | None) -> str:
+    if group is not None:
+        return f"group {group}"
     return (
         f"topic {topic}" if topic is not None else f"broker {broker}" if broker is not None else "all brokers"
     )

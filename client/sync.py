@@ -16,7 +16,7 @@ from typing import Any, Self
 from ..base.types import TopicPartition
 from ..protocol.errors import ApiError
 from .admin import admin
-from .admin.configs import ConfigChange, ConfigEntry
+from .admin.configs import ConfigChange, ConfigEntry, ConfigResource, ResourceType
 from .admin.descriptions import (
     ClusterDescription,
     CreatedTopic,
@@ -347,8 +347,12 @@ class Admin(Face):
         return self._thread.run(self._inner.describe_cluster)
 
     def describe_configs(self, **of: Any) -> list[ConfigEntry]:
-        """The settings of a `topic=`, of a `broker=` or of `all_brokers=True`."""
+        """The settings of a `topic=`, of a `broker=`, of a `group=` or of `all_brokers=True`."""
         return self._thread.run(lambda: self._inner.describe_configs(**of))
+
+    def list_config_resources(self, *types: ResourceType) -> list[ConfigResource]:
+        """What has settings, of these types or of all."""
+        return self._thread.run(lambda: self._inner.list_config_resources(*types))
 
     def alter_configs(self, settings: Mapping[str, str], **of: Any) -> None:
         """Let a resource have exactly these settings; those that are not named go."""

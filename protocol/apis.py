@@ -85,6 +85,7 @@ class Api(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
     GET_REPLICA_LOG_INFO = 93
     INSPECT = 20_000  # our own, far from Kafka's keys; never advertised
 
@@ -234,6 +235,9 @@ _TABLE = (
         Api.CONSUMER_GROUP_DESCRIBE,
         consumer_groups.ConsumerGroupDescribeRequest,
         consumer_groups.ConsumerGroupDescribeResponse,
+    ),
+    _public(
+        Api.LIST_CONFIG_RESOURCES, cluster.ListConfigResourcesRequest, cluster.ListConfigResourcesResponse
     ),
     _between_brokers(
         Api.GET_REPLICA_LOG_INFO, elections.GetReplicaLogInfoRequest, elections.GetReplicaLogInfoResponse

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from . import documents
-from .client import NoNode, ZkClient
+from .client import NoNode, Stat, ZkClient
 
 UNKNOWN = -1  # czxid and version of a node that does not exist, or when they were not given
 
@@ -44,4 +44,9 @@ async def read_overrides(zk: ZkClient, path: str) -> Overrides:
         data, stat = await zk.get(path)
     except NoNode:
         return NOTHING
+    return overrides_in(data, stat)
+
+
+def overrides_in(data: bytes, stat: Stat) -> Overrides:
+    """The overrides that a node holds. Raises `BadDocument`."""
     return Overrides(documents.parse(documents.ConfigDocument, data).config, stat.czxid, stat.version)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,6 +24,7 @@ BROKER_INCARNATIONS = "/brokers/incarnations"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"  # Kafka's word, but its brokers with ZooKeeper have no such settings
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = CONFIG_CHANGES + "/config_change_"
 ALL_BROKERS = "<default>"  # below BROKER_CONFIGS: the defaults of all brokers
@@ -41,7 +43,7 @@ LIVES = STRANDLINE + "/topics"  # one node for each topic id
 
 PERSISTENT_PATHS = (
     "/cluster", "/brokers", BROKER_IDS, BROKER_INCARNATIONS, TOPICS, "/config", TOPIC_CONFIGS, BROKER_CONFIGS,
-    CONFIG_CHANGES, "/admin", DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS,
+    GROUP_CONFIGS, CONFIG_CHANGES, "/admin", DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS,
     STRANDLINE, CHALLENGES, LIVES,
 )  # fmt: skip
 
@@ -376,6 +378,24 @@ def topic_config_path(topic: str) -> str:
 def broker_config_path(broker: int | str) -> str:
     """The overrides of one broker, or of ALL_BROKERS."""
     return f"{BROKER_CONFIGS}/{broker}"
+
+
+def group_config_path(group: str) -> str:
+    """The overrides of a group. Its name may hold anything, so it is quoted, as users' names are in Kafka."""
+    return f"{GROUP_CONFIGS}/{quoted(group)}"
+
+
+def quoted(name: str) -> str:
+    """A name as that of a node: percent-encoded, and neither `.` nor `..`."""
+    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
+
+
+def unquoted(name: str) -> str:
+    """The reverse. Raises `BadDocument`."""
+    try:
+        return unquote(name, errors="strict")
+    except UnicodeDecodeError as error:
+        raise BadDocument(f"node {name!r}: expected percent-encoded UTF-8") from error
 
 
 def delete_topic_path(topic: str) -> str:

@@ -250,7 +250,28 @@ def contradictions(config: BrokerConfig) -> Iterator[str]:
         yield "zookeeper.connect is empty: give host:port"
 
 
+def _out_of_bounds(name: str, least: int, value: int, most: int) -> Iterator[str]:
+    """Bounds of what single groups may have. As in Kafka, what holds for all others is within them too."""
+    if not least <= value <= most:
+        yield (
+            f"group.consumer.{name} = {value}: must be from group.consumer.min.{name} = {least} to "
+            f"group.consumer.max.{name} = {most}"
+        )
+
+
 def _wrong_consumer_groups(groups: GroupsConfig) -> Iterator[str]:
+    yield from _out_of_bounds(
+        "session.timeout.ms",
+        groups.consumer_session_timeout_ms_min,
+        groups.consumer_session_timeout_ms,
+        groups.consumer_session_timeout_ms_max,
+    )
+    yield from _out_of_bounds(
+        "heartbeat.interval.ms",
+        groups.consumer_heartbeat_interval_ms_min,
+        groups.consumer_heartbeat_interval_ms,
+        groups.consumer_heartbeat_interval_ms_max,
+    )
     if groups.consumer_heartbeat_interval_ms >= groups.consumer_session_timeout_ms:
         yield (
             f"group.consumer.heartbeat.interval.ms = {groups.consumer_heartbeat_interval_ms}: must be less "

@@ -58,6 +58,6 @@ def controller_config(live: LiveConfig) -> ControllerOptions:
         Patience(answer_within_s=config.controller.socket_timeout_ms / 1000),
         session_timeout_s=config.zookeeper.session_timeout_ms / 1000,
         check_configs=check_topic,
-        catalogue=KnownOptions(),
+        catalogue=KnownOptions(lambda: live.current.groups),
         isr_order=config.semantics.election_order is ElectionOrder.ISR,
     )

@@ -5,7 +5,7 @@ tool has put into ZooKeeper already is ignored instead, so that the broker still
 Left to others: where the settings come from (broker/config_watch.py), who holds the result (live.py).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 import structlog
@@ -28,6 +28,8 @@ from ..errors import BrokerConfigError
 from .addresses import ADVERTISED, parse_endpoints, wrong_for_running
 from .broker import OPTIONS, SECTIONS, BrokerConfig, contradictions
 from .files import NO_EFFECT, NO_EFFECT_PREFIXES, OTHER_NAMES, nearest, parse, within
+from .groups import check_group_settings
+from .sections import GroupsConfig
 
 logger = structlog.get_logger(__name__)
 
@@ -42,8 +44,12 @@ THROTTLED_REPLICAS = frozenset(
 INTS = frozenset(
     (  # Kafka's, though no bound of ours says so
         "controlled.shutdown.max.retries", "controller.socket.timeout.ms", "default.replication.factor",
-        "fetch.max.bytes", "group.consumer.heartbeat.interval.ms", "group.consumer.max.size",
-        "group.consumer.session.timeout.ms", "group.initial.rebalance.delay.ms",
+        "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms",
+        "fetch.max.bytes", "group.consumer.heartbeat.interval.ms",
+        "group.consumer.max.heartbeat.interval.ms", "group.consumer.max.session.timeout.ms",
+        "group.consumer.max.size", "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms",
+        "group.initial.rebalance.delay.ms",
         "group.max.session.timeout.ms",
         "group.max.size", "group.min.session.timeout.ms", "leader.imbalance.per.broker.percentage",
         "log.cleaner.threads", "log.flush.offset.checkpoint.interval.ms", "max.connections",
@@ -223,10 +229,20 @@ def _check_lags(where: str, settings: Mapping[str, str]) -> None:
 
 
 class KnownOptions:
-    """The catalogue that the controller asks before it writes settings (controller/requests/configs.py)."""
+    """The catalogue that the controller asks before it writes settings (controller/requests/configs.py).
+
+    `groups`: the configuration that bounds the settings of groups.
+    """
+
+    def __init__(self, groups: Callable[[], GroupsConfig] = GroupsConfig) -> None:
+        self._groups = groups
 
     def check(self, kind: Kind, name: str, settings: Mapping[str, str], changed: Collection[str]) -> None:
-        """Raises InvalidConfig unless every changed value is valid. Values set earlier are not checked."""
+        """Raises InvalidConfig unless every changed value is valid. Values set earlier are not checked, but
+        for those of groups, which bound each other.
+        """
+        if kind is Kind.GROUP:
+            return check_group_settings(name, settings, changed, self._groups())
         check_one = check_topic_setting if kind is Kind.TOPIC else check_broker_setting
         where = f"topic {name}" if kind is Kind.TOPIC else f"broker {name}" if name else "all brokers"
         for setting in changed:
@@ -248,6 +264,7 @@ class KnownOptions:
                 )
         if kind is Kind.TOPIC and not LAGS.isdisjoint(changed):
             _check_lags(where, settings)
+        return None
 
     def check_addresses(
         self, broker: int, changed: Mapping[str, str], registered: Mapping[int, Sequence[Endpoint]]
@@ -261,7 +278,7 @@ class KnownOptions:
         """The default of an option that is a list; None for any other option."""
         if kind is Kind.TOPIC and setting in THROTTLED_REPLICAS:
             return IDLE[setting].default
-        if setting not in LISTS:
+        if setting not in LISTS or kind is Kind.GROUP:
             return None
         option = TOPIC_OPTIONS.get(setting) if kind is Kind.TOPIC else OPTIONS[setting].option
         return None if option is None else text_of(option.default)

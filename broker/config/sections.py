@@ -174,6 +174,30 @@ class GroupsConfig(BaseModel, frozen=True, extra="forbid"):
         kafka="group.consumer.heartbeat.interval.ms",
         help="How often members of consumer groups are asked to send a heartbeat.",
     )
+    consumer_session_timeout_ms_min: int = option(
+        45_000,
+        ge=1,
+        kafka="group.consumer.min.session.timeout.ms",
+        help="Shortest session timeout that a group may be given (consumer.session.timeout.ms).",
+    )
+    consumer_session_timeout_ms_max: int = option(
+        60_000,
+        ge=1,
+        kafka="group.consumer.max.session.timeout.ms",
+        help="Longest session timeout that a group may be given.",
+    )
+    consumer_heartbeat_interval_ms_min: int = option(
+        5_000,
+        ge=1,
+        kafka="group.consumer.min.heartbeat.interval.ms",
+        help="Shortest heartbeat interval that a group may be given (consumer.heartbeat.interval.ms).",
+    )
+    consumer_heartbeat_interval_ms_max: int = option(
+        15_000,
+        ge=1,
+        kafka="group.consumer.max.heartbeat.interval.ms",
+        help="Longest heartbeat interval that a group may be given.",
+    )
     consumer_size_max: int = option(
         INT32_MAX,
         ge=1,

@@ -9,6 +9,7 @@ handlers/groups/offsets.py).
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from ...protocol.errors import (
     error_for,
 )
 from ...protocol.records import BatchBuilder
+from ..config.groups import GroupSettings
 from ..config.sections import GroupsConfig
 from ..coordinator_partitions import partition_of
 from ..internal_topics.topic import InternalTopic
@@ -33,7 +35,7 @@ from ..replicas.verification_guards import Guard
 from ..topic_names import OFFSETS_TOPIC
 from .consumer.group import ConsumerGroup
 from .consumer.performing import ConsumerGroups, Surroundings
-from .consumer.state import Beat, BeatReply
+from .consumer.state import Beat, BeatReply, ConsumerLimits
 from .consumer.surroundings import limits_of, topics_of
 from .counts import GroupCounts, group_metrics
 from .forgetting import Forgetting, Stored, Written
@@ -100,6 +102,7 @@ class GroupCoordinator:
         topic: InternalTopic,
         ask: Ask,
         picture: Callable[[], Picture],
+        settings: GroupSettings,
         on_failure: FailureHook | None = None,
     ) -> None:
         self.config = config
@@ -127,8 +130,9 @@ class GroupCoordinator:
             self._shards, self.counts, ask, self._append_batch, self.forgetting.settled
         )
         self._consumer_limits = limits_of(config)
+        self._settings = settings
         self._consumers = ConsumerGroups(
-            self._consumer_limits,
+            self._limits_for,
             config.size_max,
             Surroundings(
                 shards=self._shards,
@@ -182,6 +186,13 @@ class GroupCoordinator:
             return
         for held in self._shards.resign(tp.partition):
             self._end(held, ErrorCode.NOT_COORDINATOR)
+
+    def on_configured(self, group_id: str) -> None:
+        """The group's settings have changed. Each of its members hears of it with its next heartbeat."""
+        shard = self._shards.get(partition_of(group_id, self.partition_count()))
+        held = shard.groups.get(group_id) if shard is not None else None
+        if held is not None and isinstance(held.group, ConsumerGroup):
+            held.group.limits = self._limits_for(group_id)
 
     # Members ---------------------------------------------------------------------------------------------
 
@@ -486,7 +497,11 @@ class GroupCoordinator:
         return Group(group_id, self._limits, self._new_member_id, self._now())
 
     def _new_consumer_group(self, group_id: str) -> ConsumerGroup:
-        return ConsumerGroup(group_id, self._consumer_limits, self._now())
+        return ConsumerGroup(group_id, self._limits_for(group_id), self._now())
+
+    def _limits_for(self, group_id: str) -> ConsumerLimits:
+        terms = self._settings.terms(group_id)
+        return replace(self._consumer_limits, session_ms=terms.session_ms, interval_ms=terms.interval_ms)
 
     def _new_member_id(self, prefix: str) -> str:
         return f"{prefix[:NAMED_MAX]}-{UUID(int=self._random.getrandbits(128), version=4)}"

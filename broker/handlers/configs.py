@@ -1,20 +1,27 @@
 """DescribeConfigs 1-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1: read here, changed by the controller.
+ListConfigResources 0-1: what has settings.
 
 DescribeConfigs: v3 types and documentation · v4 flexible · AlterConfigs: v2 · IncrementalAlterConfigs: v1
-flexible
-Each setting comes with its sources, the one in force first: the topic, this broker, all brokers, the file
-this broker was started with, the default. Names, types and help come from the declarations.
+flexible · ListConfigResources: v0 asks for client metrics, of which there are none · v1 for any type
+Each setting comes with its sources, the one in force first: the topic or group, this broker, all brokers, the
+file this broker was started with, the default. Names, types and help come from the declarations.
 The loggers of a broker (type 8) are read and changed at that broker.
-Left to others: which values are valid (config/dynamic.py), writing them (controller/requests/configs.py),
-levels of loggers (config/loggers.py).
+Left to others: which values are valid (config/dynamic.py, config/groups.py), writing them
+(controller/requests/configs.py), levels of loggers (config/loggers.py).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...controller.requests.config_changes import Kind, alteration_of, repeated_resources
 from ...protocol.apis import Api
-from ...protocol.errors import ApiError, ErrorCode, InvalidRequest, UnknownTopicOrPartition
+from ...protocol.errors import (
+    ApiError,
+    ErrorCode,
+    InvalidRequest,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
 from ...protocol.messages.cluster import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -22,6 +29,9 @@ from ...protocol.messages.cluster import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListedConfigResource,
 )
 from ...protocol.messages.config_changes import (
     AlterConfigsRequest,
@@ -36,6 +46,7 @@ from ...storage.idle_settings import IDLE
 from ..config import loggers
 from ..config.broker import OPTIONS, OptionPlace
 from ..config.dynamic import STRING, behind, type_of, type_of_idle
+from ..config.groups import GROUP_OPTIONS
 from ..network.exchange import Exchange, HandlerEntry
 from ..topic_names import check_topic_name
 
@@ -43,7 +54,8 @@ if TYPE_CHECKING:
     from ..context import BrokerContext
 
 FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_FILE, FROM_DEFAULT, FROM_LOGGER = range(1, 7)
-BROKER_LOGGER = 8  # a resource type
+FROM_GROUP = 8
+BROKER_LOGGER, CLIENT_METRICS = 8, 16  # resource types that nobody can alter by the controller
 PROTOCOL_VERSION = "inter.broker.protocol.version"
 SPOKEN = "3.9"
 PROTOCOL_VERSION_HELP = "What brokers speak among themselves; told so that tools know what they may ask."
@@ -87,10 +99,12 @@ def _resource(
             found = list(_broker(broker, request, asked.resource_name))
         elif asked.resource_type == BROKER_LOGGER:
             found = list(_loggers(broker, asked.resource_name))
+        elif asked.resource_type == Kind.GROUP:
+            found = list(_group(broker, request, asked.resource_name))
         else:
             raise InvalidRequest(
                 f"resource type {asked.resource_type} has no configs: "
-                "expected 2 (topic), 4 (broker) or 8 (loggers of a broker)"
+                "expected 2 (topic), 4 (broker), 8 (loggers of a broker) or 32 (group)"
             )
     except ApiError as error:
         return _refused(asked, error)
@@ -172,6 +186,22 @@ def _loggers(broker: "BrokerContext", name: str) -> Iterator[DescribeConfigsReso
         yield DescribeConfigsResourceResult(name=logger, value=level, config_source=FROM_LOGGER)
 
 
+def _group(
+    broker: "BrokerContext", request: DescribeConfigsRequest, name: str
+) -> Iterator[DescribeConfigsResourceResult]:
+    """Of any name, since settings do not wait for their group."""
+    if not name:
+        raise InvalidRequest("a group needs a name")
+    own = broker.group_settings.of(name)
+    in_force = broker.group_settings.terms(name).by_name()
+    for setting, option in GROUP_OPTIONS.items():
+        value = str(in_force[setting])
+        sources = _sources(broker, OPTIONS[option.kafka or ""])
+        if setting in own:
+            sources.insert(0, DescribeConfigsSynonym(name=setting, value=value, source=FROM_GROUP))
+        yield _setting(request, setting, value, option, sources, read_only=False)
+
+
 def _all_brokers(
     broker: "BrokerContext", request: DescribeConfigsRequest
 ) -> Iterator[DescribeConfigsResourceResult]:
@@ -225,6 +255,34 @@ def _setting(
     )
 
 
+def list_config_resources(
+    broker: "BrokerContext", exchange: Exchange, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """What has settings: every topic and broker, and groups with settings of their own."""
+    brokers = [str(each) for each in sorted(broker.metadata.brokers)]
+    known: dict[int, Iterable[str]] = {
+        Kind.TOPIC: sorted(broker.metadata.topics),
+        Kind.BROKER: brokers,
+        BROKER_LOGGER: brokers,
+        CLIENT_METRICS: (),
+        Kind.GROUP: sorted(broker.group_settings.names),
+    }
+    wanted = [CLIENT_METRICS] if exchange.version == 0 else request.resource_types or list(known)
+    if unknown := set(wanted) - known.keys():
+        raise UnsupportedVersion(f"resources of type {min(unknown)} have no settings")
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ListedConfigResource(resource_name=name, resource_type=kind)
+            for kind in dict.fromkeys(wanted)
+            for name in known[kind]
+        ]
+    )
+
+
+def refuse_list(request: ListConfigResourcesRequest, error: ApiError) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(error_code=error.code)
+
+
 # --- changing --------------------------------------------------------------------------------------
 
 
@@ -263,8 +321,10 @@ async def _change(broker: "BrokerContext", request: Any, asking: type[Any], answ
         rest = asking(resources=[asked for _, asked in forwarded], validate_only=request.validate_only)
         told = await broker.forwarder.submit(rest, broker.config.request_timeout_ms)
         answers.update(zip((place for place, _ in forwarded), told.responses, strict=True))
-        if any(asked.resource_type == Kind.BROKER for _, asked in forwarded) and not request.validate_only:
-            await broker.refresh()
+        groups = [asked.resource_name for _, asked in forwarded if asked.resource_type == Kind.GROUP]
+        of_brokers = any(asked.resource_type == Kind.BROKER for _, asked in forwarded)
+        if (groups or of_brokers) and not request.validate_only:
+            await broker.refresh(groups)
     return answering(responses=[answers[place] for place in sorted(answers)])
 
 
@@ -291,6 +351,7 @@ def _altered(asked: Any, error: ApiError | None = None) -> AlteredResource:
 
 HANDLERS = {
     Api.DESCRIBE_CONFIGS: HandlerEntry(describe_configs, refuse_describe_configs),
+    Api.LIST_CONFIG_RESOURCES: HandlerEntry(list_config_resources, refuse_list),
     Api.ALTER_CONFIGS: HandlerEntry(alter_configs, refuse_alter_configs),
     Api.INCREMENTAL_ALTER_CONFIGS: HandlerEntry(incremental_alter_configs, refuse_incremental),
 }

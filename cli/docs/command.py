@@ -44,7 +44,10 @@ its connection.
 ConsumerGroupHeartbeat (KIP-848, `group.protocol=consumer`) is Kafka 4's. A group changes its protocol
 member by member, in both directions, and no partition is read by two meanwhile. Regular expressions of
 subscriptions are RE2's, as far as topic names go, up to 4,096 characters; plain lists of names (`a|b|c`)
-may have 32,767. Settings of single groups are not offered.
+may have 32,767. Members' racks are kept and described; the assignors `uniform` and `range` do not look
+at them, as Kafka 4.1's do not. Settings of single groups (DescribeConfigs and its like, resource type
+32) are `consumer.session.timeout.ms` and `consumer.heartbeat.interval.ms`
+([59](decisions/0059-settings-of-groups.md)); those of share and streams groups are refused.
 
 Record batches are of magic 2 (Kafka 0.11 and newer), with any of the codecs none, gzip, snappy, lz4 and
 zstd. Error codes, retries and the order of answers on a connection are Kafka's.

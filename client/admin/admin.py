@@ -34,9 +34,11 @@ from .configs import (
     ConfigChange,
     ConfigEntry,
     ConfigResource,
+    ResourceType,
     alter_configs,
     describe_configs,
     incremental_alter_configs,
+    list_config_resources,
 )
 from .descriptions import (
     BrokerDescription,
@@ -193,11 +195,18 @@ class Admin:
         topic: str | None = None,
         broker: int | None = None,
         all_brokers: bool = False,
+        group: str | None = None,
         documentation: bool = False,
     ) -> list[ConfigEntry]:
-        """The settings of a topic or of a broker, or those that were set for all brokers."""
-        resource = ConfigResource.of(topic, broker, all_brokers)
+        """The settings of a topic, of a broker or of a consumer group, or those that were set for all
+        brokers.
+        """
+        resource = ConfigResource.of(topic, broker, all_brokers, group)
         return await describe_configs(self._cluster, resource, documentation, self._cluster.deadline())
+
+    async def list_config_resources(self, *types: ResourceType) -> list[ConfigResource]:
+        """What has settings, of these types or of all: groups only if they have settings of their own."""
+        return await list_config_resources(self._cluster, types, self._cluster.deadline())
 
     async def alter_configs(
         self,
@@ -206,10 +215,11 @@ class Admin:
         topic: str | None = None,
         broker: int | None = None,
         all_brokers: bool = False,
+        group: str | None = None,
         validate_only: bool = False,
     ) -> None:
         """Give a resource exactly these settings; others are removed."""
-        resource = ConfigResource.of(topic, broker, all_brokers)
+        resource = ConfigResource.of(topic, broker, all_brokers, group)
         await alter_configs(self._cluster, resource, settings, validate_only, self._cluster.deadline())
 
     async def incremental_alter_configs(
@@ -219,10 +229,11 @@ class Admin:
         topic: str | None = None,
         broker: int | None = None,
         all_brokers: bool = False,
+        group: str | None = None,
         validate_only: bool = False,
     ) -> None:
         """Change some settings of a resource; all others stay."""
-        resource, deadline = ConfigResource.of(topic, broker, all_brokers), self._cluster.deadline()
+        resource, deadline = ConfigResource.of(topic, broker, all_brokers, group), self._cluster.deadline()
         await incremental_alter_configs(self._cluster, resource, changes, validate_only, deadline)
 
     async def alter_partition_reassignments(

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: described, set, deleted; for `Admin`.
+"""Settings of topics, brokers and groups: described, set, deleted; for `Admin`.
 
 A change can be repeated without harm: it gives the result, not a step. Each broker is asked for its own
 settings. Changes go to the broker that they concern if it is alive, as Apache Kafka wants it, else to any.
@@ -15,6 +15,7 @@ from ...protocol.messages.cluster import (
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
+    ListConfigResourcesRequest,
 )
 from ...protocol.messages.config_changes import (
     AlterableConfig,
@@ -32,6 +33,9 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class ConfigSource(IntEnum):
@@ -44,6 +48,8 @@ class ConfigSource(IntEnum):
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
 
     @classmethod
     def _missing_(cls, value: object) -> "ConfigSource":
@@ -108,18 +114,22 @@ class ConfigChange(NamedTuple):
 
 
 class ConfigResource(NamedTuple):
-    """A topic, a broker, or (a broker without a name) all brokers."""
+    """A topic, a group, a broker, or (a broker without a name) all brokers."""
 
     type: ResourceType
     name: str
 
     @classmethod
-    def of(cls, topic: str | None, broker: int | None, all_brokers: bool) -> "ConfigResource":
+    def of(
+        cls, topic: str | None, broker: int | None, all_brokers: bool, group: str | None
+    ) -> "ConfigResource":
         """The resource that the arguments name."""
-        if (topic is not None) + (broker is not None) + all_brokers != 1:
-            raise ValueError("expected exactly one of topic, broker, all_brokers")
+        if (topic is not None) + (broker is not None) + all_brokers + (group is not None) != 1:
+            raise ValueError("expected exactly one of topic, broker, all_brokers, group")
         if topic is not None:
             return cls(ResourceType.TOPIC, topic)
+        if group is not None:
+            return cls(ResourceType.GROUP, group)
         return cls(ResourceType.BROKER, "" if broker is None else str(broker))
 
     @property
@@ -162,6 +172,26 @@ def _entry(one: DescribeConfigsResourceResult) -> ConfigEntry:
         tuple(ConfigSynonym(s.name, s.value, ConfigSource(s.source)) for s in one.synonyms),
         one.documentation,
     )
+
+
+async def list_config_resources(
+    cluster: Cluster, types: Iterable[ResourceType], deadline: float
+) -> list[ConfigResource]:
+    """What has settings, of these types or of all."""
+    wanted = [int(each) for each in types]
+    request = ListConfigResourcesRequest(resource_types=wanted)
+
+    async def attempt() -> list[ConfigResource]:
+        told = await cluster.ask_any(request, deadline)
+        if told.error_code:
+            raise error_for(told.error_code)
+        return [
+            ConfigResource(ResourceType(one.resource_type), one.resource_name)
+            for one in told.config_resources
+            if not wanted or one.resource_type in wanted  # a broker that knows only version 0 tells others
+        ]
+
+    return await cluster.persist(attempt, deadline)
 
 
 async def alter_configs(

@@ -29,6 +29,7 @@ class Kind(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class Operation(IntEnum):
@@ -107,6 +108,8 @@ class Alteration:
         """The znode. Without a name it is that of all brokers."""
         if self.kind == Kind.TOPIC:
             return documents.topic_config_path(self.name)
+        if self.kind == Kind.GROUP:
+            return documents.group_config_path(self.name)
         return documents.broker_config_path(self.name or documents.ALL_BROKERS)
 
     @property

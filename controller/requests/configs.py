@@ -1,9 +1,10 @@
-"""Changes that clients make to the settings of topics and brokers: checked, written, announced.
+"""Changes that clients make to the settings of topics, brokers and groups: checked, written, announced.
 
 A resource is read, changed in memory, checked, and written with the version that was read. The same write has
 the notification that makes every broker look (`/config/changes`) and the controller's fence. So an invalid
 value never reaches ZooKeeper, and two clients cannot undo each other's changes unseen. For a topic the answer
 waits until every live broker has been told, or for a short time; by then the settings are written.
+Settings of a group do not wait for such a group, nor go with it: removing the last one removes their znode.
 Left to others: what an alteration does (config_changes.py), which values are good (`Catalogue`).
 """
 
@@ -24,7 +25,7 @@ from ...protocol.messages.config_changes import (
     IncrementalAlterConfigsResponse,
 )
 from ...zookeeper import documents
-from ...zookeeper.client import Check, Create, MultiFailed, Op, SetData, Unknown
+from ...zookeeper.client import Check, Create, Delete, MultiFailed, Op, SetData, Unknown
 from ...zookeeper.config_nodes import Overrides, read_overrides
 from ..planning.state import ClusterState
 from .config_changes import Alteration, Catalogue, Kind, alteration_of, repeated_resources
@@ -36,6 +37,8 @@ logger = structlog.get_logger(__name__)
 WRITE_MS = 10_000
 TELL_MS = 5_000
 RETRY_S = 0.1
+GROUPS_MAX = 10_000  # with settings of their own
+GROUP_NAME_MAX = 1_000  # bytes, percent-encoded
 
 Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
 
@@ -100,9 +103,11 @@ class ConfigRequests:
                     f"broker {wanted.name!r}: expected a broker id, or an empty name for all brokers"
                 )
             await by(deadline_in(WRITE_MS), self._check_broker(wanted.name))
+        elif wanted.kind == Kind.GROUP:
+            _check_group(wanted.name)
         else:
             raise InvalidRequest(
-                f"resource type {wanted.kind} has no configs: expected 2 (topic) or 4 (broker)"
+                f"resource type {wanted.kind} has no configs: expected 2 (topic), 4 (broker) or 32 (group)"
             )
 
     async def _check_broker(self, name: str) -> None:
@@ -117,7 +122,9 @@ class ConfigRequests:
             try:
                 found = await read_overrides(self._reach.zk, wanted.path)
                 settings = self._settings(wanted, found.names)
-                if not validate_only:
+                if wanted.kind == Kind.GROUP and settings and not found.exists:
+                    await self._check_room()
+                if not validate_only and (settings or found.exists or wanted.kind != Kind.GROUP):
                     await self._reach.write(_ops(wanted, found, settings))
                     logger.info("configs_altered", entity=wanted.entity, settings=wanted.changed)
                 return
@@ -125,6 +132,11 @@ class ConfigRequests:
                 await asyncio.sleep(RETRY_S)
             except MultiFailed:  # another client was quicker, or the topic is gone
                 await self._check_resource(wanted)
+
+    async def _check_room(self) -> None:
+        """Raises `InvalidRequest` if groups with settings are too many: brokers keep them all in mind."""
+        if len(await self._reach.zk.children(documents.GROUP_CONFIGS)) >= GROUPS_MAX:
+            raise InvalidRequest(f"{GROUPS_MAX} groups have settings already, the limit of a cluster")
 
     def _settings(self, wanted: Alteration, found: Mapping[str, str]) -> dict[str, str]:
         kind = Kind(wanted.kind)
@@ -149,9 +161,22 @@ class ConfigRequests:
         await self._reach.all_told()
 
 
+def _check_group(name: str) -> None:
+    if not name:
+        raise InvalidRequest(
+            "a group needs a name: there are no settings for all groups, only the brokers' own"
+        )
+    if len(documents.quoted(name)) > GROUP_NAME_MAX:
+        raise InvalidRequest(
+            f"the name of the group is longer than {GROUP_NAME_MAX} bytes when percent-encoded"
+        )
+
+
 def _ops(wanted: Alteration, found: Overrides, settings: Mapping[str, str]) -> list[Op]:
     data = documents.ConfigDocument(config=dict(settings)).data()
     write: Op = SetData(wanted.path, data, found.version) if found.exists else Create(wanted.path, data)
+    if wanted.kind == Kind.GROUP and not settings:
+        write = Delete(wanted.path, found.version)
     notice = documents.ConfigChangeDocument(entity_path=wanted.entity).data()
     ops: list[Op] = [write, Create(documents.CONFIG_CHANGE_PREFIX, notice, sequential=True)]
     if wanted.kind == Kind.TOPIC:

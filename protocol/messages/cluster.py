@@ -1,6 +1,7 @@
-"""DescribeCluster 0-1 and DescribeConfigs 1-4: the brokers, and the settings of brokers and topics.
+"""DescribeCluster 0-1, DescribeConfigs 1-4, ListConfigResources 0-1: the brokers, and what has settings.
 
 DescribeCluster: v1 endpoint type · DescribeConfigs: v3 types and documentation · v4 flexible
+ListConfigResources: v0 has the name ListClientMetricsResources · v1 resources of any type
 """
 
 from ..schema import Bool, Int8, Int16, Int32, String, message, since, struct
@@ -41,7 +42,7 @@ class DescribeClusterResponse:
 
 @struct
 class DescribeConfigsResource:
-    """Resource type 2 is a topic, 4 a broker, 8 its loggers; no keys (null) means all of them."""
+    """Resource type 2 is a topic, 4 a broker, 8 its loggers, 32 a group; no keys (null) means all of them."""
 
     resource_type: Int8
     resource_name: String
@@ -97,3 +98,27 @@ class DescribeConfigsResponse:
 
     throttle_time_ms: Int32 = 0
     results: list[DescribeConfigsResult]
+
+
+@message(key=74, versions=(0, 1), flexible=0)
+class ListConfigResourcesRequest:
+    """The types wanted, all if there are none. Version 0 wants those of client metrics (16)."""
+
+    resource_types: list[Int8] = since(1, default=[])
+
+
+@struct
+class ListedConfigResource:
+    """Something that has settings."""
+
+    resource_name: String
+    resource_type: Int8 = since(1, default=16)
+
+
+@message(key=74, versions=(0, 1), flexible=0)
+class ListConfigResourcesResponse:
+    """What has settings."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    config_resources: list[ListedConfigResource] = since(0, default=[])

@@ -1,4 +1,4 @@
-"""AlterConfigs 0-2 and IncrementalAlterConfigs 0-1: the settings of topics and brokers are changed.
+"""AlterConfigs 0-2 and IncrementalAlterConfigs 0-1: the settings of topics, brokers and groups are changed.
 
 AlterConfigs: v2 flexible · IncrementalAlterConfigs: v1 flexible
 Left to others: reading settings (cluster.py).
@@ -17,7 +17,9 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    """Resource type 2 is a topic, 4 a broker (without a name: all brokers). Unnamed settings are removed."""
+    """Resource type 2 is a topic, 4 a broker (without a name: all brokers), 32 a group. Settings that are not
+    named are removed.
+    """
 
     resource_type: Int8
     resource_name: String

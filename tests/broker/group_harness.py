@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from strandline.base.types import Epoch, Offset, TopicPartition
+from strandline.broker.config.groups import GroupSettings
 from strandline.broker.config.sections import GroupsConfig
 from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.groups.state import JoinAsked, Joined, SyncAsked, Synced
@@ -99,10 +100,19 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.picture = Picture()
+        self.settings = GroupSettings(self.config)
         topic = InternalTopic(offsets_topic(self.config), lambda: self.picture, self._create)
         self.groups = GroupCoordinator(
-            self.config, self._append, self.clock, Random(self.seed), topic, self._ask, lambda: self.picture
+            self.config,
+            self._append,
+            self.clock,
+            Random(self.seed),
+            topic,
+            self._ask,
+            lambda: self.picture,
+            self.settings,
         )
+        self.settings.on_change.subscribe(self.groups.on_configured)
 
     def _ask(
         self,

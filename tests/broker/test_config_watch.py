@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from strandline.broker import config_watch
+from strandline.broker.config.groups import GroupSettings
 from strandline.broker.config.live import LiveConfig
 from strandline.broker.config_watch import ConfigWatch
 from strandline.simulation.environment.zookeeper import SimZooKeeper
@@ -26,7 +27,7 @@ class Session:
         self.failures = 0
         self.reads: list[str] = []
         self.tell: Callable[[SessionEvent], None] = lambda event: None
-        for path in ("/config", "/config/topics", "/config/brokers", "/config/changes"):
+        for path in ("/config", "/config/topics", "/config/brokers", "/config/groups", "/config/changes"):
             self.do(Create(path, b""))
 
     def do(self, *ops: Op) -> None:
@@ -63,6 +64,12 @@ class Session:
         await self._answer()
         return self.server.children(path, 1, watch and (lambda p: watch(p)))
 
+    async def get_many(self, paths: Any) -> Any:
+        await self._answer()
+        self.reads += paths
+        there = (path if self.server.exists(path, 1, None) else None for path in paths)
+        return [path and self.server.get(path, 1, None) for path in there]
+
     async def multi(self, ops: Any) -> Any:
         await self._answer()
         return self.server.multi(ops, 1)
@@ -92,7 +99,7 @@ def play(story: Callable[[Session, ConfigWatch, LiveConfig, Topics], Any]) -> No
     async def run() -> None:
         session, live, topics = Session(), LiveConfig(config()), Topics()
         zk: Any = session
-        watch = ConfigWatch(zk, live)
+        watch = ConfigWatch(zk, live, GroupSettings(live.current.groups))
         kept: Any = topics
         session.put("/config/brokers/1", log_segment_bytes="77")
         await watch.read_own()
@@ -118,6 +125,61 @@ def test_whoever_writes_is_heard() -> None:
         session.put("/config/brokers/<default>", log_roll_ms="9")
         session.notify({"version": 2, "entity_path": "brokers/<default>"})
         await until(lambda: live.current.storage.segment_ms == 9)
+
+    play(story)
+
+
+LONGER = {"consumer_session_timeout_ms": "50000"}
+
+
+def test_settings_of_groups_are_known_by_name_whatever_it_is() -> None:
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        groups = watch._groups
+        for name in ("g", "a/b c%2F", "..", "\N{GREEK SMALL LETTER ALPHA}*"):
+            session.put(documents.group_config_path(name), **LONGER)
+            entity = documents.group_config_path(name).removeprefix("/config/")
+            session.notify({"version": 2, "entity_path": entity})
+            await until(lambda name=name: groups.terms(name).session_ms == 50_000)
+        assert sorted(groups.names) == ["..", "a/b c%2F", "g", "\N{GREEK SMALL LETTER ALPHA}*"]
+        session.do(Delete("/config/groups/g", 0))
+        session.notify({"version": 2, "entity_path": "groups/g"})
+        await until(lambda: groups.terms("g").session_ms == 45_000)
+        assert "g" not in groups.names
+        session.do(Create("/config/groups/bad", b"no json"), Create("/config/groups/%FF", b"no json"))
+        session.notify({"version": 2, "entity_path": "groups/bad"})
+        session.put("/config/groups/g", **LONGER)
+        await watch.refresh(["g"])
+        assert groups.terms("g").session_ms == 50_000, "who changes it sees it, without a notification"
+
+    play(story)
+
+
+def test_settings_of_groups_are_read_at_the_start_and_after_a_lost_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(config_watch, "NODES_AT_ONCE", 2)
+
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        groups = watch._groups
+        for name in "abc":
+            session.put(f"/config/groups/{name}", **LONGER)
+        session.do(Create("/config/groups/bad", b"no json"))
+        await watch.read_groups()
+        assert sorted(groups.names) == ["a", "b", "c"]
+        session.do(Delete("/config/groups/a", 0))
+        session.put("/config/groups/d", **LONGER)
+        session.failures = 1
+        session.tell(SessionEvent(SessionState.CONNECTED, 2))
+        await until(lambda: sorted(groups.names) == ["b", "c", "d"])
+
+    play(story)
+
+
+def test_a_cluster_whose_controller_is_older_has_no_settings_of_groups() -> None:
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        session.do(Delete("/config/groups", 0))
+        await watch.read_groups()
+        assert not watch._groups.names
 
     play(story)
 

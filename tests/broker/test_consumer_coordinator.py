@@ -19,6 +19,7 @@ from strandline.client.consumer.group_protocol import (
     encode_subscription,
 )
 from strandline.protocol.errors import ApiError, ErrorCode
+from strandline.zookeeper.config_nodes import NOTHING, Overrides
 from tests.broker.group_harness import SIMPLE, Stage, plays
 
 T = UUID(int=7)
@@ -150,6 +151,30 @@ async def test_what_the_log_refuses_has_not_happened(stage: Stage) -> None:
     assert known(stage) == before
     stage.is_leader = True
     assert settled(stage, "a", 1).assignment == places(0, 1, 2, 3, 4), "the topic's growth is not forgotten"
+
+
+@plays
+async def test_a_members_rack_is_kept_whichever_protocol_it_speaks(stage: Stage) -> None:
+    pictured(stage)
+    in_rack = encode_subscription(["t"], (), -1).replace(b"\0\2", b"\0\3", 1) + b"\0\2r1"
+    nowhere = in_rack[:-4] + b"\xff\xff"
+
+    def join_classic(client: str, metadata: bytes) -> str:
+        told: list[Joined] = []
+        asked = JoinAsked(
+            "", None, client, "/h", 10_000, 30_000, "consumer", (("range", metadata),), False, True
+        )
+        stage.groups.join("g", asked, told.append)
+        stage.commit()
+        return told[0].member_id
+
+    first = join_classic("c", in_rack)
+    settled(stage, "a", rack_id="r2")
+    expected = {first: "r1", "a": "r2", join_classic("d", in_rack): "r1", join_classic("e", nowhere): None}
+    assert {who: said.rack_id for who, said in group_of(stage).subscriptions.items()} == expected
+    other = await stage.successor()
+    assert {who: said.rack_id for who, said in group_of(other).subscriptions.items()} == expected
+    await other.groups.stop()
 
 
 @plays
@@ -459,3 +484,37 @@ async def test_numbers_tell_of_both_kinds(stage: Stage) -> None:
     numbers = stage.groups.metrics()
     assert (numbers["NumGroups"], numbers["consumer-group-count"], numbers["NumGroupsStable"]) == (1, 1, 0)
     assert numbers["consumer-group-rebalance-count"] == 1
+
+
+@plays
+async def test_a_groups_own_settings_hold_from_each_members_next_heartbeat(stage: Stage) -> None:
+    pictured(stage)
+    started = stage.groups._now()
+    assert settled(stage, "a").interval_ms == 5_000
+    assert group_of(stage)._deadlines["a", SESSION] <= started + 45.5
+    own = {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "15000"}
+    stage.settings.learn("g", Overrides(own, 1, 0))
+    stage.settings.learn("other", Overrides({"consumer.session.timeout.ms": "50000"}, 1, 0))
+    assert group_of(stage)._deadlines["a", SESSION] <= started + 45.5, "it has not been told"
+    assert settled(stage, "a", 1).interval_ms == 15_000
+    assert group_of(stage)._deadlines["a", SESSION] >= started + 60
+    assert settled(stage, "b").interval_ms == 15_000, "whoever joins, too"
+    stage.settings.learn("g", NOTHING)
+    assert settled(stage, "a", 1).interval_ms == 5_000
+
+
+@plays
+async def test_settings_wait_for_their_group_and_stay_when_it_is_deleted_or_loaded(stage: Stage) -> None:
+    stage.settings.learn("g", Overrides({"consumer.heartbeat.interval.ms": "9000"}, 1, 0))
+    pictured(stage)
+    assert settled(stage, "a").interval_ms == 9_000
+    settled(stage, "a", -1)
+    stage.groups.delete("g", lambda code: None)
+    stage.commit()
+    assert stage.groups.find("g") is None
+    assert settled(stage, "a").interval_ms == 9_000
+    heir = Stage(stage.config, stage.log, stage.clock)
+    heir.settings.learn("g", Overrides({"consumer.heartbeat.interval.ms": "8000"}, 1, 1))
+    pictured(heir)
+    await heir.lead()
+    assert settled(heir, "a", group_of(heir).progress_of("a").epoch).interval_ms == 8_000

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from strandline.base.types import TopicPartition
+from strandline.broker.config.groups import GroupSettings
 from strandline.broker.config.sections import GroupsConfig
 from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.groups.offsets import GroupOffset
@@ -42,7 +43,10 @@ class Group:
         self.play, shared = play, play.member.parts.shared
         append: Any = partial(append_local, play.member.replicas.get)
         topic: Any = OnePartition()
-        self.groups = GroupCoordinator(GroupsConfig(), append, clock, Random(1), topic, self._ask, Picture)
+        config = GroupsConfig()
+        self.groups = GroupCoordinator(
+            config, append, clock, Random(1), topic, self._ask, Picture, GroupSettings(config)
+        )
         self.verdicts: list[asyncio.Future[dict[TopicPartition, ErrorCode]]] = []
         for event in ("on_resigned", "on_transaction_ended"):
             getattr(shared, event).subscribe(getattr(self.groups, event))

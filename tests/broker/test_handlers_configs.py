@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +11,17 @@ import structlog
 
 from strandline.base import log_levels
 from strandline.broker.config.broker import OPTIONS
+from strandline.broker.config.groups import GroupSettings
 from strandline.broker.config.live import LiveConfig
 from strandline.broker.handlers import configs
 from strandline.broker.replicas.topic_configs import TopicSettings
 from strandline.cli.log_format import to_stderr
-from strandline.protocol.errors import RequestTimedOut
-from strandline.protocol.messages.cluster import DescribeConfigsRequest, DescribeConfigsResource
+from strandline.protocol.errors import RequestTimedOut, UnsupportedVersion
+from strandline.protocol.messages.cluster import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    ListConfigResourcesRequest,
+)
 from strandline.protocol.messages.config_changes import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -27,7 +32,7 @@ from strandline.protocol.messages.config_changes import (
     IncrementalResource,
 )
 from strandline.protocol.schema import encode
-from strandline.zookeeper.config_nodes import Overrides
+from strandline.zookeeper.config_nodes import NOTHING, Overrides
 from strandline.zookeeper.documents import ALL_BROKERS
 from tests.broker.cluster_harness import config
 
@@ -40,12 +45,14 @@ class FakeBroker:
     def __init__(self, **changes: Any) -> None:
         self.live = LiveConfig(config(**changes))
         self.id = 1
-        self.metadata = SimpleNamespace(topics={"t": None})
+        self.metadata = SimpleNamespace(topics={"u": None, "t": None}, brokers={2: None, 1: None})
         logs: Any = SimpleNamespace(config=self.live.current.storage)
         self.settings = TopicSettings(logs, {})
         self.forwarder = self
         self.forwarded: list[Any] = []
         self.refreshed = 0
+        self.groups_read: list[str] = []
+        self.group_settings = GroupSettings(self.live.current.groups)
         self.live.on_change.subscribe(lambda: setattr(logs, "config", self.live.current.storage))
         self.live.on_change.subscribe(self.settings._resolved.clear)
 
@@ -61,8 +68,9 @@ class FakeBroker:
         ]
         return IncrementalAlterConfigsResponse(responses=rows)
 
-    async def refresh(self) -> None:
+    async def refresh(self, groups: Collection[str] = ()) -> None:
         self.refreshed += 1
+        self.groups_read += groups
 
     def describe(self, type: int, name: str, *keys: str) -> Any:
         asked = DescribeConfigsResource(
@@ -127,9 +135,65 @@ def test_what_there_is_not_cannot_be_described() -> None:
     broker = FakeBroker()
     codes = [
         broker.describe(*asked).error_code
-        for asked in ((4, "2"), (2, "none"), (2, "a/b"), (16, "1"), (8, ""), (8, "2"), (2, "t"))
+        for asked in ((4, "2"), (2, "none"), (2, "a/b"), (16, "1"), (8, ""), (8, "2"), (32, ""), (2, "t"))
     ]
-    assert codes == [42, 3, 17, 42, 42, 42, 0]
+    assert codes == [42, 3, 17, 42, 42, 42, 42, 0]
+
+
+def test_a_group_has_settings_of_its_own_or_those_of_the_brokers() -> None:
+    broker = FakeBroker(groups={"consumer_heartbeat_interval_ms": 6000})
+    broker.group_settings.learn("g", Overrides({"consumer.session.timeout.ms": "50000"}, 1, 0))
+    session, interval = broker.describe(32, "g").configs
+    assert (session.name, session.value, session.config_source) == ("consumer.session.timeout.ms", "50000", 8)
+    assert (session.config_type, session.read_only) == (3, False) and session.documentation
+    assert sources(session) == [
+        ("consumer.session.timeout.ms", "50000", 8),
+        ("group.consumer.session.timeout.ms", "45000", 5),
+    ]
+    assert (interval.name, interval.value, interval.config_source) == (
+        "consumer.heartbeat.interval.ms", "6000", 4,
+    )  # fmt: skip
+    assert [c.value for c in broker.describe(32, "never-seen").configs] == ["45000", "6000"]
+    assert [c.name for c in broker.describe(32, "g", "consumer.session.timeout.ms").configs] == [session.name]
+
+
+def listed(broker: FakeBroker, version: int, *types: int) -> list[tuple[int, str]]:
+    request, exchange = (
+        ListConfigResourcesRequest(resource_types=list(types)),
+        SimpleNamespace(version=version),
+    )
+    asked: Any = broker
+    response = configs.list_config_resources(asked, exchange, request)  # type: ignore[arg-type]
+    encode(response, version)
+    return [(one.resource_type, one.resource_name) for one in response.config_resources]
+
+
+def test_what_has_settings_is_listed() -> None:
+    broker = FakeBroker()
+    for name in ("h", "g", "gone"):
+        broker.group_settings.learn(name, Overrides({"consumer.session.timeout.ms": "50000"}, 1, 0))
+    broker.group_settings.learn("gone", NOTHING)
+    assert listed(broker, 1, 32) == [(32, "g"), (32, "h")]
+    assert listed(broker, 1, 8, 4, 8) == [(8, "1"), (8, "2"), (4, "1"), (4, "2")]
+    assert listed(broker, 1) == [
+        (2, "t"), (2, "u"), (4, "1"), (4, "2"), (8, "1"), (8, "2"), (32, "g"), (32, "h"),
+    ]  # fmt: skip
+    assert listed(broker, 0) == listed(broker, 1, 16) == [], "there are no settings of client metrics"
+    with pytest.raises(UnsupportedVersion):
+        listed(broker, 1, 32, 3)
+
+
+def test_a_client_that_changes_a_group_sees_its_change() -> None:
+    broker = FakeBroker()
+    asked: Any = broker
+    group = IncrementalResource(
+        resource_type=32, resource_name="g", configs=[change("consumer.session.timeout.ms", 0, "50000")]
+    )
+    for validate_only, read in ((True, []), (False, ["g"])):
+        request = IncrementalAlterConfigsRequest(resources=[group], validate_only=validate_only)
+        asyncio.run(configs.incremental_alter_configs(asked, NO_EXCHANGE, request))
+        assert broker.groups_read == read
+    assert len(broker.forwarded) == 2
 
 
 def test_tools_find_which_kafka_this_is_like() -> None:

@@ -51,6 +51,28 @@ def test_settings_of_brokers(strandline: Any) -> None:
     assert strandline("configs", "describe", "--default").out == "all brokers\n(none)\n"
 
 
+def test_settings_of_a_consumer_group(strandline: Any) -> None:
+    assert strandline("configs", "list").out == "(none)\n"
+    own = "consumer.session.timeout.ms=50000"
+    assert (
+        strandline("configs", "alter", "--group", "g/1", "--set", own).out
+        == "group g/1: 1 setting changed.\n"
+    )
+    assert strandline("configs", "list", "--json").json == [{"group": "g/1"}]
+    found = settings(strandline, "--group", "g/1")
+    assert found["consumer.session.timeout.ms"]["source"] == "DYNAMIC_GROUP_CONFIG"
+    assert found["consumer.heartbeat.interval.ms"]["value"] == "5000"
+    lines = strandline("configs", "describe", "--group", "g/1").lines
+    assert lines[0] == "group g/1" and lines[-1].split() == [
+        "consumer.session.timeout.ms",
+        "50000",
+        "group",
+        "no",
+    ]
+    strandline("configs", "alter", "--group", "g/1", "--delete", "consumer.session.timeout.ms")
+    assert strandline("configs", "list").out == "(none)\n"
+
+
 def test_settings_by_topics_alter(strandline: Any) -> None:
     strandline("topics", "create", "altered", "--partitions", 1)
     done = strandline("topics", "alter", "altered", "--config", "retention.ms=5", "--partitions", 2)
@@ -70,6 +92,9 @@ def test_settings_by_topics_alter(strandline: Any) -> None:
         ("configs alter --topic t --set a=b --delete a", 2, "choose one"),
         ("configs alter --topic t --set retention.ms", 2, "expected name=value"),
         ("configs describe", 2, "expected exactly one of --topic"),
+        ("configs alter --group g --topic t --set a=b", 2, "--default, --group G"),
+        ("configs alter --group g --set consumer.session.timeout.ms=1", 1, "from 45000"),
+        ("configs alter --group g --set share.isolation.level=1", 1, "share groups, which are not supported"),
         ("configs alter --broker 1 --set log.dirs=/x", 1, "needs a restart"),
         ("configs alter --topic none-such --set retention.ms=5", 1, "topic 'none-such' does not exist"),
         ("topics alter t", 2, "nothing to change"),

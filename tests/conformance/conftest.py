@@ -68,6 +68,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     settings = {
         "group.initial.rebalance.delay.ms": "0",
         "group.consumer.heartbeat.interval.ms": "500",
+        "group.consumer.min.heartbeat.interval.ms": "500",
         "min.insync.replicas": "2",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     }

@@ -143,6 +143,29 @@ def test_settings_and_loggers_of_brokers(tools: Tools) -> None:
     tools("kafka-configs", "--alter", *loggers, "--add-config", "kafka.log=DEBUG", status=1)
 
 
+@pytest.mark.parametrize("tools", ["4.1"], indirect=True)
+def test_settings_of_groups(tools: Tools) -> None:
+    """Kafka 3.9's tool has no such entity."""
+    kind = ("--entity-type", "groups")
+    one = (*kind, "--entity-name", "late/payments")
+    assert "doesn't exist and doesn't have dynamic config" in tools("kafka-configs", "--describe", *one)
+    own = "consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=6000"
+    tools("kafka-configs", "--alter", *one, "--add-config", own)
+    told = tools("kafka-configs", "--describe", *one)
+    assert "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000" in told
+    assert "late/payments" in tools("kafka-configs", "--describe", *kind)
+    tools("kafka-configs", "--alter", *one, "--delete-config", "consumer.heartbeat.interval.ms")
+    assert "consumer.heartbeat.interval.ms=6000" not in tools("kafka-configs", "--describe", *one)
+    for wrong, why in (
+        ("consumer.session.timeout.ms=1", "must be a whole number from"),
+        ("share.isolation.level=read_committed", "share groups, which are not supported"),
+    ):
+        tools("kafka-configs", "--alter", *one, "--add-config", wrong, status=1)
+        assert why in tools.errors
+    tools("kafka-configs", "--alter", *one, "--delete-config", "consumer.session.timeout.ms")
+    assert "late/payments" not in tools("kafka-configs", "--describe", *kind)
+
+
 def test_records_in_and_out(tools: Tools, ten: str) -> None:
     whole = ("--topic", ten, "--from-beginning", "--max-messages", "10", "--timeout-ms", "30000")
     told = tools("kafka-console-consumer", *whole, "--property", "print.key=true")

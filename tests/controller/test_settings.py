@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from strandline.controller.active_controller import ActiveController
+from strandline.controller.requests import configs
 from strandline.controller.requests.config_changes import Kind
 from strandline.protocol.errors import ErrorCode, InvalidConfig, NotController
 from strandline.protocol.messages import control
@@ -80,6 +81,38 @@ async def test_a_change_is_written_with_its_notification_and_told(fake_broker: A
         )
         await one.controller.ask(AlterConfigsRequest(resources=[anew]))
         assert await standing(one, "/config/topics/t") == {"a": "b"}
+
+
+async def test_settings_of_a_group_need_no_group_and_leave_no_node(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1) as brokers:
+        one = brokers[1]
+        path = "/config/groups/a%2Fb"
+        assert (await change(one, 32, "a/b", validate_only=True, x="1")).error_code == 0
+        assert await one.zk.exists(path) is None
+        assert (await change(one, 32, "a/b", x="1", y="2")).error_code == 0
+        assert await standing(one, path) == {"x": "1", "y": "2"}
+        assert await notices(one) == ["groups/a%2Fb"]
+        for name, left in (("x", {"y": "2"}), ("y", None)):
+            config = IncrementalConfig(name=name, config_operation=1)
+            resource = IncrementalResource(resource_type=32, resource_name="a/b", configs=[config])
+            answer = await one.controller.ask(IncrementalAlterConfigsRequest(resources=[resource]))
+            assert answer.responses[0].error_code == 0
+            assert (await one.zk.exists(path) is None) == (left is None)
+            if left is not None:
+                assert await standing(one, path) == left
+        assert await notices(one) == ["groups/a%2Fb"] * 3
+        answer = await one.controller.ask(IncrementalAlterConfigsRequest(resources=[resource]))
+        assert answer.responses[0].error_code == 0 and len(await notices(one)) == 3, "there is nothing to do"
+
+
+async def test_groups_with_settings_are_bounded(fake_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configs, "GROUPS_MAX", 2)
+    async with cluster(fake_broker, 1) as brokers:
+        names = ("", "x" * 1_001, "g", "h", "i", "g")
+        codes = [(await change(brokers[1], 32, name, x="1")).error_code for name in names]
+        wrong = ErrorCode.INVALID_REQUEST
+        assert codes == [wrong, wrong, 0, 0, wrong, 0]
+        assert await brokers[1].zk.children("/config/groups") == ["g", "h"]
 
 
 async def test_what_is_refused_is_not_written(fake_broker: Any) -> None:

@@ -77,8 +77,10 @@ class Surroundings:
 class ConsumerGroups:
     """Requests to the consumer groups of this broker, and their deadlines."""
 
-    def __init__(self, limits: ConsumerLimits, classic_members_max: int, around: Surroundings) -> None:
-        self.limits = limits
+    def __init__(
+        self, limits_for: Callable[[str], ConsumerLimits], classic_members_max: int, around: Surroundings
+    ) -> None:
+        self._limits_for = limits_for
         self._classic_members_max = classic_members_max
         self._around = around
 
@@ -127,14 +129,14 @@ class ConsumerGroups:
             raise GroupIdNotFound(f"Group {name} is not a consumer group.")
         if held is None:
             self._around.check_group_count(name)
-            return ConsumerGroup(name, self.limits, self._around.now())
+            return ConsumerGroup(name, self._limits_for(name), self._around.now())
         assert isinstance(held.group, Group), "a group is of the one kind or the other"
         if held.group.is_empty:
-            return ConsumerGroup(name, self.limits, self._around.now())
-        if not may_upgrade(held.group, self.limits):
+            return ConsumerGroup(name, self._limits_for(name), self._around.now())
+        if not may_upgrade(held.group, self._limits_for(name)):
             raise GroupIdNotFound(f"Group {name} is not a consumer group, and may not become one.")
         try:
-            return upgraded(held.group, self.limits, self._around.topics(), self._around.now())
+            return upgraded(held.group, self._limits_for(name), self._around.topics(), self._around.now())
         except Malformed as error:
             raise GroupIdNotFound(f"Group {name} cannot be upgraded: {error}") from error
 
