@@ -306,8 +306,8 @@ class Node:
         topic = InternalTopic(offsets_topic(config), cache.current, forwarder.submit)
         append = partial(append_local, parts.replicas.get)
         groups = GroupCoordinator(
-            config, append, self._clock, self._random, topic, verification.ask, cache.current,
-            self._group_settings, self.fail,
+            config, append, partial(when_committed, parts.replicas.get), self._clock, self._random, topic,
+            verification.ask, cache.current, self._group_settings, self.fail,
         )  # fmt: skip
         self._group_settings.on_change.subscribe(groups.on_configured)
         parts.shared.on_leading.subscribe(groups.on_leading)

@@ -42,7 +42,7 @@ from .forgetting import Forgetting, Stored, Written
 from .group import Group, GroupLimits
 from .offset_loading import offset_records, snapshot
 from .offset_records import group_key, group_value
-from .offsets import GroupOffset
+from .offsets import Flight, GroupOffset
 from .shards import AnyGroup, HeldGroup, OffsetsPartition, Shard, ShardStore
 from .state import (
     AnswerJoin,
@@ -77,7 +77,11 @@ COMMIT_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
 
+IN_THE_LOG = frozenset((ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+"""What a write ends with that is committed, if perhaps with fewer replicas than it should."""
+
 Append = Callable[[TopicPartition, bytearray, Written, float, Guard | None], None]
+WhenCommitted = Callable[[TopicPartition, int, Callable[[ErrorCode], None]], None]
 
 
 class Bits(Protocol):
@@ -89,7 +93,8 @@ class Bits(Protocol):
 class GroupCoordinator:
     """All groups that this broker coordinates.
 
-    `append` is `append_local` of the replicas, `ask` asks coordinators of transactions.
+    `append` is `append_local` of the replicas, `when_committed` theirs, too; `ask` asks coordinators of
+    transactions.
     `on_leading`, `on_resigned` and `on_transaction_ended` hear of the replicas' events.
     """
 
@@ -97,6 +102,7 @@ class GroupCoordinator:
         self,
         config: GroupsConfig,
         append: Append,
+        when_committed: WhenCommitted,
         clock: Clock,
         random: Bits,
         topic: InternalTopic,
@@ -109,6 +115,7 @@ class GroupCoordinator:
         self.partition_count = topic.partition_count
         self._topic = topic
         self._append = append
+        self._when_committed = when_committed
         self._clock = clock
         self._random = random
         self._limits = GroupLimits(config.size_max, config.initial_rebalance_delay_ms / 1000)
@@ -292,15 +299,31 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE or not offsets:
             return done(error)
         self._timer.arm(held.group)
-        flight = held.offsets.take_off(offsets)
+        flight = held.offsets.take_off(offsets, shard.source.log.end_offset)
 
         def written(code: ErrorCode, base_offset: int) -> None:
-            held.offsets.land(flight, base_offset if code is ErrorCode.NONE else None)
+            if code is ErrorCode.REQUEST_TIMED_OUT and base_offset >= 0:
+                self._land_later(held, flight, base_offset + len(offsets))
+            else:
+                held.offsets.land(flight, committed=base_offset >= 0 and code in IN_THE_LOG)
             if code is ErrorCode.NONE:
                 self.counts.offsets_committed += len(offsets)
             done(COMMIT_ERRORS.get(code, code))
 
         return self._write(shard, offset_records(group_id, offsets), written)
+
+    def _land_later(self, held: HeldGroup, flight: Flight, end_offset: int) -> None:
+        """The client has its error, but the log has the offsets, as will whoever reads it after us. So they
+        count once they are committed, if this broker lives to see it.
+        """
+
+        def outcome(code: ErrorCode) -> None:
+            held.offsets.land(flight, committed=code is ErrorCode.NONE)
+
+        try:
+            self._when_committed(held.shard.partition, end_offset, outcome)
+        except ApiError as error:
+            outcome(error.code)
 
     def commit_in_transaction(
         self,

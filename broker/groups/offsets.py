@@ -1,8 +1,9 @@
 """What a group has committed.
 
-An offset counts once its record is committed; one of a transaction is pending until the transaction's marker
-is committed too. The record later in the log wins, whatever order acknowledgements and markers come in, and
-whether it is an offset or a tombstone: compaction keeps no other.
+An offset counts once its record is committed, even if its client was told before that it took too long. One
+of a transaction is pending until the transaction's marker is committed too. The record later in the log wins,
+whatever order acknowledgements and markers come in, and whether it is an offset or a tombstone: compaction
+keeps no other.
 Left to others: who may commit (group.py), the records (offset_records.py), writing them (coordinator.py,
 transactional_commits.py), when offsets are removed (forgetting.py).
 Sources: GroupMetadata of Kafka 3.9; for tombstones and retention of what is pending, OffsetMetadataManager.
@@ -35,9 +36,9 @@ class _Entry:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """Offsets in one batch that is not acknowledged yet, each with its place in the batch."""
+    """Offsets in one batch that is not committed yet, each with the offset of its record."""
 
-    offsets: dict[TopicPartition, tuple[int, GroupOffset]]
+    offsets: dict[TopicPartition, _Entry]
 
 
 class CommittedOffsets:
@@ -57,7 +58,7 @@ class CommittedOffsets:
 
     @property
     def in_flight(self) -> set[TopicPartition]:
-        """Partitions with a commit that is written but not acknowledged. The group is in use: a tombstone
+        """Partitions with a commit that is written but not committed yet. The group is in use: a tombstone
         written now would come after that commit and delete it.
         """
         return {partition for flight in self._flights for partition in flight.offsets}
@@ -89,18 +90,21 @@ class CommittedOffsets:
         entry = self._entry(partition)
         return entry.committed if entry is not None else None
 
-    def take_off(self, offsets: Mapping[TopicPartition, GroupOffset]) -> Flight:
-        """These are about to be written. The caller must `land` the flight in the end."""
-        flight = Flight({tp: (place, committed) for place, (tp, committed) in enumerate(offsets.items())})
+    def take_off(self, offsets: Mapping[TopicPartition, GroupOffset], base_offset: int) -> Flight:
+        """These are about to be written, as one batch at `base_offset`. The caller must `land` the flight in
+        the end.
+        """
+        entries = enumerate(offsets.items(), base_offset)
+        flight = Flight({tp: _Entry(committed, offset) for offset, (tp, committed) in entries})
         self._flights.append(flight)
         return flight
 
-    def land(self, flight: Flight, base_offset: int | None) -> None:
-        """The batch is committed at `base_offset`, or was refused (None)."""
+    def land(self, flight: Flight, *, committed: bool) -> None:
+        """The batch is committed; or it was refused, or this broker will not learn what becomes of it."""
         self._flights.remove(flight)
-        if base_offset is not None:
-            for partition, (place, committed) in flight.offsets.items():
-                self.put(partition, committed, base_offset + place)
+        if committed:
+            for partition, entry in flight.offsets.items():
+                self.put(partition, entry.committed, entry.record_offset)
 
     def put(self, partition: TopicPartition, committed: GroupOffset, record_offset: int) -> None:
         """Keep the offset of this record, unless a later record is known."""
@@ -138,6 +142,9 @@ class CommittedOffsets:
             entry = self._entry(partition)
             if entry is not None and entry.record_offset < record_offset:
                 self._remove(partition)
+            for flight in self._flights:
+                if partition in flight.offsets and flight.offsets[partition].record_offset < record_offset:
+                    del flight.offsets[partition]
             self._unpend(partition, record_offset)
 
     def forget(self, gone: Mapping[str, Collection[int]]) -> list[TopicPartition]:

@@ -1,5 +1,5 @@
 """A produce with acks=all from inside the broker whose outcome is never left unknown: the state of
-transactions.
+transactions, and offsets of groups once their client has been told that they take too long.
 
 It waits on after its deadline, until its batch is committed or this broker leads the partition no more.
 Left to others: the records (transactions/records.py), writes that may time out (local_appends.py).

@@ -91,6 +91,7 @@ class Stage:
     clock: Clock = field(default_factory=Clock)
     waiting: list[tuple[Callable[[ErrorCode, int], None], int]] = field(default_factory=list)
     markers: list[tuple[int, bool, int]] = field(default_factory=list)  # not committed yet
+    late: list[Callable[[ErrorCode], None]] = field(default_factory=list)  # told so, and not committed yet
     created: list[CreateTopicsRequest] = field(default_factory=list)
     asked: list[tuple[str, int, int]] = field(default_factory=list)  # of the coordinator of transactions
     guards: list[Guard | None] = field(default_factory=list)  # of each append
@@ -105,6 +106,7 @@ class Stage:
         self.groups = GroupCoordinator(
             self.config,
             self._append,
+            self._when_committed,
             self.clock,
             Random(self.seed),
             topic,
@@ -146,6 +148,14 @@ class Stage:
             return on_committed(self.refuses, -1)
         return self.waiting.append((on_committed, self.log.append(batch)))
 
+    def _when_committed(
+        self, tp: TopicPartition, offset: int, on_outcome: Callable[[ErrorCode], None]
+    ) -> None:
+        assert tp == TP and offset <= self.log.end_offset
+        if not self.is_leader:
+            raise NotLeaderOrFollower("moved")
+        self.late.append(on_outcome)
+
     def commit(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """Acknowledge everything that waits, or refuse it; what timed out stands in the log all the same."""
         stands = error in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
@@ -153,6 +163,9 @@ class Stage:
             markers, self.markers = self.markers, []
             for producer_id, committed, offset in markers:
                 self.groups.on_transaction_ended(TP, producer_id, committed, offset)
+            late, self.late = self.late, []
+            for on_outcome in late:
+                on_outcome(error)
         waiting, self.waiting = self.waiting, []
         for on_committed, base in waiting:
             on_committed(error, base if stands else -1)

@@ -135,7 +135,8 @@ class Member:
             groups=groups, transactions=transactions, controller=nothing, forwarder=nothing,
             producer_ids=nothing,
             verification=nothing, cleaning=nothing, moves=nothing,
-            held=HeldAnswers(parts.shared, self.cache.current), refresh=nothing, fail=self.failures.append,
+            held=HeldAnswers(parts.shared, self.cache.current), refresh=nothing,
+            group_settings=nothing, fail=self.failures.append,
         )  # fmt: skip
         self.parts.start()
         self.server.open(self.broker)

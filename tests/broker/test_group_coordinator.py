@@ -65,7 +65,6 @@ async def test_a_later_record_wins_over_a_later_acknowledgement(stage: Stage) ->
     ("failure", "told"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
     ],
@@ -78,6 +77,52 @@ def test_failures_to_write_are_told_as_kafka_tells_them(failure: ErrorCode, told
         assert answers == [told] and fetched(stage) is None
 
     story()
+
+
+@plays
+async def test_a_commit_that_is_late_counts_once_it_is_committed_as_after_a_reload(stage: Stage) -> None:
+    commit(stage, at(7))
+    stage.commit()
+    commit(stage, at(8))
+    late = commit(stage, at(9))
+    stage.commit(ErrorCode.REQUEST_TIMED_OUT)
+    assert late == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert fetched(stage) == at(7), "what is not committed may yet be lost"
+    stage.commit()
+    assert fetched(stage) == at(9) == fetched(await stage.successor())
+    assert stage.groups.counts.offsets_committed == 1
+
+
+@plays
+async def test_a_later_commit_wins_over_one_that_was_late(stage: Stage) -> None:
+    commit(stage, at(8))
+    stage.commit(ErrorCode.REQUEST_TIMED_OUT)
+    commit(stage, at(9))
+    stage.commit()
+    assert fetched(stage) == at(9) == fetched(await stage.successor())
+
+
+@plays
+async def test_a_late_commit_of_a_coordinator_that_resigns_is_its_successors(stage: Stage) -> None:
+    commit(stage, at(8))
+    stage.is_leader = False
+    stage.commit(ErrorCode.REQUEST_TIMED_OUT)
+    assert fetched(stage) is None, "whether it stands is not ours to know"
+    stage.is_leader = True
+    commit(stage, at(9))
+    stage.commit(ErrorCode.REQUEST_TIMED_OUT)
+    (outcome,) = stage.late
+    stage.groups.on_resigned(TP)
+    outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+@plays
+async def test_a_commit_with_too_few_replicas_after_it_is_in_the_log(stage: Stage) -> None:
+    told = commit(stage, at(7))
+    ((on_committed, base),) = stage.waiting
+    on_committed(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, base)
+    assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert fetched(stage) == at(7) == fetched(await stage.successor())
 
 
 @plays

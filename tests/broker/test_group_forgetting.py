@@ -364,6 +364,23 @@ async def test_a_deletion_of_offsets_happens_or_not_as_the_log_has_it(stage: Sta
 
 
 @plays
+async def test_a_late_commit_does_not_come_back_after_its_tombstone(stage: Stage) -> None:
+    commit(stage, T0, T1)
+    stage.commit(ErrorCode.REQUEST_TIMED_OUT)
+    assert kept(stage) == {}
+    told = delete_offsets(stage, T0)
+    stage.commit(ErrorCode.REQUEST_TIMED_OUT)
+    assert told == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, {})]
+    stage.commit()
+    assert kept(stage) == await as_a_successor_has_it(stage) == {T1: 7}
+    commit(stage, T0, offset=9)
+    stage.commit(ErrorCode.REQUEST_TIMED_OUT)
+    stage.groups.delete("g", lambda _: None)
+    stage.commit()
+    assert kept(stage) == await as_a_successor_has_it(stage) == {}
+
+
+@plays
 async def test_a_group_that_is_being_deleted_has_no_offsets_to_delete(stage: Stage) -> None:
     commit(stage, T0)
     stage.commit()

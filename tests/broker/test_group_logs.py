@@ -18,6 +18,7 @@ from strandline.broker.groups.offsets import GroupOffset
 from strandline.broker.groups.transactional_commits import Producer
 from strandline.broker.metadata.cache import Picture
 from strandline.broker.replicas.local_appends import append_local
+from strandline.broker.replicas.sure_appends import when_committed
 from strandline.protocol.errors import ErrorCode
 from tests.broker.group_harness import SIMPLE, Clock
 from tests.broker.replica_harness import TOPIC, until
@@ -39,13 +40,21 @@ class OnePartition:
 class Group:
     """Group g, whose log is the partition of the scene."""
 
-    def __init__(self, play: Scene, clock: Clock) -> None:
+    def __init__(self, play: Scene, clock: Clock, **options: Any) -> None:
         self.play, shared = play, play.member.parts.shared
         append: Any = partial(append_local, play.member.replicas.get)
         topic: Any = OnePartition()
-        config = GroupsConfig()
+        config = GroupsConfig(**options)
         self.groups = GroupCoordinator(
-            config, append, clock, Random(1), topic, self._ask, Picture, GroupSettings(config)
+            config,
+            append,
+            partial(when_committed, play.member.replicas.get),
+            clock,
+            Random(1),
+            topic,
+            self._ask,
+            Picture,
+            GroupSettings(config),
         )
         self.verdicts: list[asyncio.Future[dict[TopicPartition, ErrorCode]]] = []
         for event in ("on_resigned", "on_transaction_ended"):
@@ -93,9 +102,9 @@ def the_topic_of_the_scene(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def group(directory: Path) -> AsyncIterator[tuple[Scene, Group]]:
+async def group(directory: Path, **options: Any) -> AsyncIterator[tuple[Scene, Group]]:
     async with scene(directory, **{"cleanup.policy": "compact"}) as play:
-        of_groups = await Group(play, Clock()).lead()
+        of_groups = await Group(play, Clock(), **options).lead()
         yield play, of_groups
         await of_groups.groups.stop()
 
@@ -198,3 +207,25 @@ async def test_of_several_commits_in_a_transaction_only_the_first_is_asked_about
         g.pend(T0, offset=8)
         await play.acknowledge(3)
         assert len(g.verdicts) == 2 and both == ([ErrorCode.NONE], [ErrorCode.NONE])
+
+
+async def test_a_commit_that_its_replica_gets_late_counts_in_memory_as_in_the_log(tmp_path: Path) -> None:
+    async with group(tmp_path, offset_commit_timeout_ms=10) as (play, g):
+        before = g.commit(T0, T1, offset=3)
+        await until(lambda: before)
+        assert before == [ErrorCode.COORDINATOR_NOT_AVAILABLE] and g.seen == {}, "it may yet be lost"
+        await play.acknowledge(1)
+        assert g.seen == {}, "its second record is not committed"
+        await play.acknowledge(2)
+        await until(lambda: g.seen)
+        assert g.seen == {T0: 3, T1: 3} == (await Group(play, Clock()).lead()).seen
+
+
+async def test_a_late_commit_of_a_leader_that_was_replaced_is_forgotten_with_it(tmp_path: Path) -> None:
+    async with group(tmp_path, offset_commit_timeout_ms=10) as (play, g):
+        told = g.commit(T0)
+        await until(lambda: told)
+        held = g.groups.find("g")
+        assert held is not None and held.offsets.in_flight == {T0}
+        await play.stage.elect(2, (1, 2))
+        assert not held.offsets.in_flight and not len(held.offsets)
