@@ -36,6 +36,7 @@ from .replicas.topic_configs import TopicSettings
 logger = structlog.get_logger(__name__)
 
 RETRY_S = 0.2
+REFRESH_S = 2.0
 KEPT_S = 15 * 60.0
 VERSION_MAX = (1 << 31) - 1
 BROKERS, TOPICS, GROUPS = "brokers/", "topics/", "groups/"
@@ -88,14 +89,18 @@ class ConfigWatch:
                     if found is not None:
                         self._learn_group(name, *found)
 
-    async def refresh(self, groups: Collection[str] = ()) -> None:
-        """Read its own config, and those of these groups, after a client's change. If ZooKeeper fails, the
-        watch reads them later.
+    async def refresh(self, groups: Collection[str] | None = ()) -> None:
+        """Read its own config, and those of these groups or of all (None), so that a client sees what was
+        changed just before. If ZooKeeper does not answer, the watch reads them later.
         """
-        with suppress(ZkError):
-            await self.read_own()
-            for group in groups:
-                await self._read(GROUPS + documents.quoted(group))
+        with suppress(ZkError, TimeoutError):
+            async with asyncio.timeout(REFRESH_S):
+                await self.read_own()
+                if groups is None:
+                    return await self.read_groups()
+                for group in groups:
+                    await self._read(GROUPS + documents.quoted(group))
+        return None
 
     def start(self, topics: TopicSettings, on_topic: Callable[[str], None]) -> None:
         """Start to process notifications, including those that exist already. `on_topic`: the config of this

@@ -68,8 +68,8 @@ class BrokerContext:
     moves: "LogDirMoves"
     held: "HeldAnswers"
     group_settings: "GroupSettings"
-    refresh: Callable[[Collection[str]], Awaitable[None]]
-    """Reads this broker's config and those of these groups again, so that a client sees its own change."""
+    refresh: Callable[[Collection[str] | None], Awaitable[None]]
+    """Reads this broker's config and those of these groups, or of all: a client sees its own change."""
     fail: Callable[[BaseException], None]
     """An invariant is broken: the node logs it and stops."""
 

@@ -66,6 +66,16 @@ Synonyms = list[DescribeConfigsSynonym]
 # --- reading ---------------------------------------------------------------------------------------
 
 
+async def describe_configs_afresh(
+    broker: "BrokerContext", exchange: Exchange, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """Groups are read in ZooKeeper: the client may have changed them by another broker just now."""
+    groups = [asked.resource_name for asked in request.resources if asked.resource_type == Kind.GROUP]
+    if groups:
+        await broker.refresh(groups)
+    return describe_configs(broker, exchange, request)
+
+
 def describe_configs(
     broker: "BrokerContext", exchange: Exchange, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
@@ -255,10 +265,12 @@ def _setting(
     )
 
 
-def list_config_resources(
+async def list_config_resources(
     broker: "BrokerContext", exchange: Exchange, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """What has settings: every topic and broker, and groups with settings of their own."""
+    if exchange.version > 0:
+        await broker.refresh(None)
     brokers = [str(each) for each in sorted(broker.metadata.brokers)]
     known: dict[int, Iterable[str]] = {
         Kind.TOPIC: sorted(broker.metadata.topics),
@@ -350,7 +362,7 @@ def _altered(asked: Any, error: ApiError | None = None) -> AlteredResource:
 
 
 HANDLERS = {
-    Api.DESCRIBE_CONFIGS: HandlerEntry(describe_configs, refuse_describe_configs),
+    Api.DESCRIBE_CONFIGS: HandlerEntry(describe_configs_afresh, refuse_describe_configs),
     Api.LIST_CONFIG_RESOURCES: HandlerEntry(list_config_resources, refuse_list),
     Api.ALTER_CONFIGS: HandlerEntry(alter_configs, refuse_alter_configs),
     Api.INCREMENTAL_ALTER_CONFIGS: HandlerEntry(incremental_alter_configs, refuse_incremental),

@@ -68,9 +68,9 @@ class FakeBroker:
         ]
         return IncrementalAlterConfigsResponse(responses=rows)
 
-    async def refresh(self, groups: Collection[str] = ()) -> None:
+    async def refresh(self, groups: Collection[str] | None) -> None:
         self.refreshed += 1
-        self.groups_read += groups
+        self.groups_read += groups if groups is not None else ["*"]
 
     def describe(self, type: int, name: str, *keys: str) -> Any:
         asked = DescribeConfigsResource(
@@ -154,6 +154,12 @@ def test_a_group_has_settings_of_its_own_or_those_of_the_brokers() -> None:
         "consumer.heartbeat.interval.ms", "6000", 4,
     )  # fmt: skip
     assert [c.value for c in broker.describe(32, "never-seen").configs] == ["45000", "6000"]
+    resources = [DescribeConfigsResource(resource_type=kind, resource_name="g") for kind in (2, 32)]
+    asked: Any = broker
+    for some, read in ((resources[:1], []), (resources, ["g"])):
+        request = DescribeConfigsRequest(resources=some)
+        asyncio.run(configs.describe_configs_afresh(asked, NO_EXCHANGE, request))
+        assert broker.groups_read == read
     assert [c.name for c in broker.describe(32, "g", "consumer.session.timeout.ms").configs] == [session.name]
 
 
@@ -163,7 +169,7 @@ def listed(broker: FakeBroker, version: int, *types: int) -> list[tuple[int, str
         SimpleNamespace(version=version),
     )
     asked: Any = broker
-    response = configs.list_config_resources(asked, exchange, request)  # type: ignore[arg-type]
+    response = asyncio.run(configs.list_config_resources(asked, exchange, request))
     encode(response, version)
     return [(one.resource_type, one.resource_name) for one in response.config_resources]
 
@@ -174,6 +180,7 @@ def test_what_has_settings_is_listed() -> None:
         broker.group_settings.learn(name, Overrides({"consumer.session.timeout.ms": "50000"}, 1, 0))
     broker.group_settings.learn("gone", NOTHING)
     assert listed(broker, 1, 32) == [(32, "g"), (32, "h")]
+    assert broker.groups_read == ["*"], "as ZooKeeper has it: the client may have asked another broker before"
     assert listed(broker, 1, 8, 4, 8) == [(8, "1"), (8, "2"), (4, "1"), (4, "2")]
     assert listed(broker, 1) == [
         (2, "t"), (2, "u"), (4, "1"), (4, "2"), (8, "1"), (8, "2"), (32, "g"), (32, "h"),
