@@ -32,7 +32,9 @@ def update(
     broker: "BrokerContext", exchange: Exchange, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
     """Each feature by itself; one that is named twice has one result, for the first."""
-    first = {each.feature: each for each in reversed(request.feature_updates)}
+    first: dict[str, FeatureUpdateKey] = {}
+    for each in request.feature_updates:
+        first.setdefault(each.feature, each)
     return UpdateFeaturesResponse(
         results=[
             UpdatableFeatureResult(

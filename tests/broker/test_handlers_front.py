@@ -395,7 +395,7 @@ def test_there_are_no_features_to_update(version: int, asked: dict[str, Any], wh
     read, _ = decode(UpdateFeaturesRequest, version, b"".join(encode(request, version)))
     answer = features.update(broker(), exchange(Api.UPDATE_FEATURES, version), read)
     told = {row.feature: row for row in answer.results}
-    assert len(answer.results) == 2 and answer.error_code == 0
+    assert [*told] == [key.feature, "other"] and len(answer.results) == 2 and answer.error_code == 0
     assert why in (told[key.feature].error_message or "")
     assert {row.error_code for row in answer.results} == {ErrorCode.INVALID_REQUEST}
 
