@@ -1,6 +1,8 @@
-"""Batches whose one fault is chosen: a length beyond the end, a number without one, a count that lies.
+"""Damaged bytes of any kind, and batches whose one fault is chosen: a length beyond the end, a number without
+one, a count that lies.
 
-Nearly all else is as it should be, so that no other check hides the one that is meant. The CRC is right.
+Nearly all else of a batch is as it should be, so that no other check hides the one that is meant. The CRC is
+right.
 """
 
 import struct
@@ -13,7 +15,28 @@ FAULTS = (
     "none", "none", "none", "none", "length", "elapsed", "delta", "key", "value", "headers", "name", "pair",
     "too long", "count", "last delta", "cut", "tail", "bytes",
 )  # fmt: skip
+LENGTHS = (b"\x00", b"\x7f", b"\x80", b"\xff", b"\xff\xff", b"\x7f\xff", b"\x7f\xff\xff\xff", b"\xff" * 4)
 EDGES = (-1, -2, -64, -(2**31), -(2**33), 0, 1, 6, 7, 2**31 - 1, 2**31, 2**33, 2**34 - 1)
+
+
+def damaged(frame: bytes, random: Random) -> bytes:
+    """One of the ways in which bytes go wrong: flipped, cut, doubled, or a length that lies."""
+    out = bytearray(frame)
+    for _ in range(random.choice((1, 1, 2, 4))):
+        at = random.randrange(len(out) + 1)
+        way = random.randrange(5)
+        if way == 0 and at < len(out):
+            out[at] ^= 1 << random.randrange(8)
+        elif way == 1:
+            del out[at:]
+        elif way == 2:
+            out[at:at] = out[at : at + random.randrange(1, 9)]
+        elif way == 3:
+            del out[at : at + random.randrange(1, 5)]
+        else:
+            lie = random.choice(LENGTHS)
+            out[at : at + len(lie)] = lie
+    return bytes(out)
 
 
 def batch(source: Random, fault: str | None = None, records_max: int = 12) -> bytes:

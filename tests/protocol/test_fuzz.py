@@ -13,6 +13,7 @@ from strandline.protocol.apis import APIS
 from strandline.protocol.connection import ClientEnd, FrameSplitter, parse_head
 from strandline.protocol.primitives import Malformed
 from strandline.protocol.schema import SPECS, decode, encode, spec_of
+from tests.protocol.damaged import damaged
 
 PAIRS = [
     (cls, version)
@@ -23,29 +24,8 @@ PAIRS = [
 REQUESTS = [pair for pair in PAIRS if pair[0].__name__.endswith("Request")]
 FRAMES = 100_000
 SAMPLES = 6
-LENGTHS = (b"\x00", b"\x7f", b"\x80", b"\xff", b"\xff\xff", b"\x7f\xff", b"\x7f\xff\xff\xff", b"\xff" * 4)
 HUGE = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x7f\xff", b"\x3f\xff\xff\xff")
 Sampled = Callable[[type[Any], int, Random], Any]
-
-
-def damaged(frame: bytes, random: Random) -> bytes:
-    """One of the ways in which bytes go wrong: flipped, cut, doubled, or a length that lies."""
-    out = bytearray(frame)
-    for _ in range(random.choice((1, 1, 2, 4))):
-        at = random.randrange(len(out) + 1)
-        way = random.randrange(5)
-        if way == 0 and at < len(out):
-            out[at] ^= 1 << random.randrange(8)
-        elif way == 1:
-            del out[at:]
-        elif way == 2:
-            out[at:at] = out[at : at + random.randrange(1, 9)]
-        elif way == 3:
-            del out[at : at + random.randrange(1, 5)]
-        else:
-            lie = random.choice(LENGTHS)
-            out[at : at + len(lie)] = lie
-    return bytes(out)
 
 
 def survives(cls: type[Any], version: int, frame: bytes) -> bool:
