@@ -85,7 +85,7 @@ def handle(
                 found = question.at_once()
                 if found is not None:
                     answers.give(place, found)
-                elif not question.look_up(place, answers):
+                elif answers.begin(place) and not question.look_up(place, answers):
                     answers.refuse(place, ErrorCode.REQUEST_TIMED_OUT)
             except ApiError as error:
                 answers.refuse(place, error.code)
@@ -154,40 +154,47 @@ class OffsetQuestion:
 class Answers(Waiter):
     """The answers to one request, collected as lookups end."""
 
-    __slots__ = ("_exchange", "_given", "_request")
+    __slots__ = ("_begun", "_exchange", "_given", "_missing", "_request")
 
     def __init__(self, exchange: Exchange, request: ListOffsetsRequest) -> None:
         super().__init__()
         self._exchange = exchange
         self._request = request
         self._given: dict[Place, ListOffsetsPartitionResponse] = {}
+        self._missing = {(t.name, p.partition_index) for t in request.topics for p in t.partitions}
+        self._begun: set[Place] = set()
+
+    def begin(self, place: Place) -> bool:
+        """Whether a lookup must begin. A partition that is named again is not looked up again: one request
+        could fill the queue of all lookups.
+        """
+        is_first = place not in self._begun
+        self._begun.add(place)
+        return is_first
 
     def give(self, place: Place, found: Found) -> None:
         """Note what was found."""
         timestamp, offset, epoch = found
         timestamp = max(-INT64_MAX, min(timestamp, INT64_MAX))  # the sum of two numbers that a producer sent
+        self._missing.discard(place)
         self._given[place] = ListOffsetsPartitionResponse(
             partition_index=place[1], timestamp=timestamp, offset=offset, leader_epoch=epoch
         )
 
     def refuse(self, place: Place, code: int) -> None:
         """Note an error."""
+        self._missing.discard(place)
         self._given[place] = ListOffsetsPartitionResponse(partition_index=place[1], error_code=code)
 
     @property
     def complete(self) -> bool:
         """Whether every partition has its answer."""
-        return all(
-            (t.name, p.partition_index) in self._given for t in self._request.topics for p in t.partitions
-        )
+        return not self._missing
 
     def give_up(self) -> None:
         """Lookups that have not ended get REQUEST_TIMED_OUT."""
-        for topic in self._request.topics:
-            for asked in topic.partitions:
-                place = topic.name, asked.partition_index
-                if place not in self._given:
-                    self.refuse(place, ErrorCode.REQUEST_TIMED_OUT)
+        for place in list(self._missing):
+            self.refuse(place, ErrorCode.REQUEST_TIMED_OUT)
 
     def answer_if_complete(self, shared: ReplicaShared) -> None:
         """A lookup has ended: answer if it was the last."""

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
+from strandline.broker.replicas.cold_reads import ColdReads
 from strandline.client.network.connection import Connection
 from strandline.protocol.batches import seal
 from strandline.protocol.errors import ErrorCode
@@ -224,6 +227,28 @@ def test_list_offsets(tmp_path: Path) -> None:
         assert await listed(client, -1) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
         assert await listed(client, -1, version=4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
         assert await listed(client, -2) == (0, 0)
+
+    run(tmp_path, story)
+
+
+def test_a_partition_named_again_is_not_looked_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each lookup takes a thread, and all requests share a queue for it."""
+    begun, run_one = [], ColdReads.run
+
+    def counted(self: ColdReads, *given: Any) -> bool:
+        begun.append(given)
+        return run_one(self, *given)
+
+    async def story(stage: Cluster, client: Connection) -> None:
+        await ask(client, produce(batch(b"a")))
+        monkeypatch.setattr(ColdReads, "run", counted)
+        many = list_offsets(1000)
+        many.topics[0].partitions *= 2000
+        answer = await ask(client, many)
+        assert [(p.error_code, p.offset) for p in answer.topics[0].partitions] == [(0, 0)] * 2000
+        assert len(begun) == 1
 
     run(tmp_path, story)
 
