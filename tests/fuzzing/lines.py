@@ -5,8 +5,10 @@ together is not: a frame that ends the connection waits until all before it are 
 Left to others: what is sent (drawing.py), what answers are worth (judging.py).
 """
 
+import select
 import socket
 import struct
+import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from random import Random
@@ -16,8 +18,8 @@ from tests.fuzzing.judging import Judge
 from tests.fuzzing.model import Asked
 
 LINES = 12
-TOGETHER = (1, 8, 16, 16, 24, 32)
-WRITES = (1, 2, 3)  # of a connection, before the frame that ends it
+TOGETHER = (1, 16, 32, 32, 48, 64)
+WRITES = (1, 1, 2)  # of a connection, before the frame that ends it
 BROKEN_SHARE = 0.2
 ENDLESS_SHARE, SILENT_SHARE = 0.06, 0.04  # of the frames that end a connection
 SPARE_MAX = 200
@@ -40,54 +42,58 @@ class Sent:
 
 
 class Gone(Exception):
-    """The connection has ended before it should have, or the broker does not answer."""
+    """The connection has ended before it should have, or what came on it is no answer."""
 
 
 class Line:
     """One connection after the other."""
 
-    def __init__(self, port: int, timeout_s: float) -> None:
-        self.port, self.timeout_s = port, timeout_s
+    def __init__(self, port: int, wait_s: float) -> None:
+        self.port, self.wait_s = port, wait_s
         self.socket: socket.socket | None = None
         self.writes_left = 0
         self.correlation_id = 0
         self.asked: deque[Asked] = deque()
         self.last: tuple[str, bytes] | None = None  # the frame that ends it, once it is sent
+        self.overdue_at = 0.0
         self._data = bytearray()
         self._room = memoryview(bytearray(RECEIVE_BYTES))
 
-    def opened(self) -> socket.socket:
-        """The connection, a new one if need be."""
+    @property
+    def waits(self) -> bool:
+        """Whether something must come."""
+        return bool(self.asked) or self.last is not None
+
+    def write(self, data: bytes) -> None:
+        """Send on the connection, a new one if need be."""
         if self.socket is None:
-            self.socket = socket.create_connection(("127.0.0.1", self.port), self.timeout_s)
+            self.socket = socket.create_connection(("127.0.0.1", self.port), self.wait_s)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._data.clear()
-        return self.socket
+        self.socket.sendall(data)
+        self.overdue_at = time.monotonic() + self.wait_s
 
-    def answers(self, count: int) -> list[bytes]:
-        """The next answers. Raises Gone with those that have come, if others have not."""
-        data, found, pos = self._data, list[bytes](), 0
-        while len(found) < count:
-            have = len(data) - pos
-            size = struct.unpack_from(">i", data, pos)[0] if have >= 4 else 0
-            if not 0 <= size <= ANSWER_BYTES_MAX:
-                raise Gone(found, f"an answer of {size} bytes")
-            if have >= 4 and have - 4 >= size:
-                found.append(bytes(memoryview(data)[pos + 4 : pos + 4 + size]))
-                pos += 4 + size
-            elif not (more := self._received()):
-                raise Gone(found, "the connection ended" if more == 0 else "nothing came")
-            else:
-                data += self._room[:more]
+    def answers(self) -> list[bytes]:
+        """Receive once; the answers that are complete now. Raises Gone with those before the trouble."""
+        received, data, found, pos = self._received(), self._data, list[bytes](), 0
+        data += self._room[:received]
+        while (have := len(data) - pos) >= 4:
+            size = struct.unpack_from(">i", data, pos)[0]
+            if not 0 <= size <= ANSWER_BYTES_MAX or len(found) == len(self.asked):
+                raise Gone(found, f"an answer of {size} bytes came")
+            if have - 4 < size:
+                break
+            found.append(bytes(memoryview(data)[pos + 4 : pos + 4 + size]))
+            pos += 4 + size
         del data[:pos]
+        if not received:
+            raise Gone(found, "the connection ended")
         return found
 
     def ended(self) -> str | None:
-        """Wait for the end of the connection. Returns what is wrong about it."""
-        more = self._received()
-        if self._data or more:
-            return f"{len(self._data) + (more or 0)} bytes came"
-        return "it stayed open" if more is None else None
+        """The connection must have ended. Returns what is wrong about it."""
+        received = self._received()
+        return f"{received} bytes came" if received else None
 
     def close(self) -> None:
         if self.socket is not None:
@@ -96,13 +102,11 @@ class Line:
         self.asked.clear()
         self.last = None
 
-    def _received(self) -> int | None:
-        """Receive something: 0 at the end of the connection, None if nothing comes."""
+    def _received(self) -> int:
+        """Receive something; 0 at the end of the connection."""
         assert self.socket is not None
         try:
             return self.socket.recv_into(self._room)
-        except TimeoutError:
-            return None
         except ConnectionError:
             return 0
 
@@ -115,46 +119,68 @@ class Lines:
     ) -> None:
         self.random, self.drawing, self.judge = random, drawing, judge
         self.sent = Sent()
+        self.wait_s = wait_s
         self.lines = [Line(port, wait_s) for _ in range(LINES)]
         self._spare: deque[bytes] = deque(maxlen=SPARE_MAX)  # frames that must end a connection
 
     def round(self) -> None:
-        """On each connection: take the answers to what was sent, send more."""
+        """Send on each connection on which nothing is awaited, then take what has come."""
         for line in self.lines:
-            self._collect(line)
-            if self.judge.complaints:
-                return  # the others might wait for as long as this one
-            try:
+            if not line.waits and not self.judge.complaints:
                 self._send(line)
-            except OSError as error:
-                self.judge.complaints.append(f"the broker takes no frames: {error}")
-                line.close()
-                return
+        self._take()
 
     def settle(self) -> None:
         """Take all answers: then nothing is on its way."""
-        for line in self.lines:
-            if not self.judge.complaints:
-                self._collect(line)
+        while not self.judge.complaints and any(line.waits for line in self.lines):
+            self._take()
 
     def close(self) -> None:
         for line in self.lines:
             line.close()
 
+    def _take(self) -> None:
+        """Wait until something comes on a connection, and take what has come on all of them."""
+        waiting = {line.socket: line for line in self.lines if line.waits}
+        if not waiting or self.judge.complaints:
+            return
+        ready, _, _ = select.select(list(waiting), [], [], self.wait_s)
+        for each in ready:
+            self._collect(waiting[each])
+        now = time.monotonic()
+        for line in waiting.values():
+            if line.waits and line.overdue_at < now and not self.judge.complaints:
+                self._overdue(line)
+
+    def _overdue(self, line: Line) -> None:
+        if line.last is None:
+            self.judge.complain(line.asked[0], "no answer, nothing came")
+        else:
+            kind, frame = line.last
+            self.judge.complaints.append(f"it stayed open after a frame that is {kind}: {frame[:2000].hex()}")
+        line.close()
+
     def _send(self, line: Line) -> None:
         if line.socket is None:
             line.writes_left = self.random.choice(WRITES)
-        if line.writes_left == 0:
-            return self._send_last(line)
-        line.writes_left -= 1
+        try:
+            if line.writes_left == 0:
+                self._send_last(line)
+            else:
+                line.writes_left -= 1
+                self._send_some(line)
+        except OSError as error:
+            self.judge.complaints.append(f"the broker takes no frames: {error}")
+            line.close()
+
+    def _send_some(self, line: Line) -> None:
         frames: list[bytes] = []
         for _ in range(self.random.choice(TOGETHER)):
             asked = self._drawn(line)
             if asked is not None:
                 line.asked.append(asked)
                 frames.append(asked.frame)
-        line.opened().sendall(b"".join(frames))
-        return None
+        line.write(b"".join(frames))
 
     def _drawn(self, line: Line) -> Asked | None:
         line.correlation_id += 1
@@ -168,7 +194,7 @@ class Lines:
         return asked
 
     def _send_last(self, line: Line) -> None:
-        way, opened = self.random.random(), line.opened()
+        way = self.random.random()
         line.correlation_id += 1
         if way < ENDLESS_SHARE:
             line.last = "endless", self.drawing.endless(line.correlation_id)
@@ -176,9 +202,9 @@ class Lines:
             line.last = "silent", self.drawing.silent(line.correlation_id)
         else:
             line.last = "malformed", self._malformed(line)
-        opened.sendall(line.last[1])
-        if line.last[0] != "malformed":
-            opened.shutdown(socket.SHUT_WR)  # the broker may wait for the rest, or for more
+        line.write(line.last[1])
+        if line.last[0] != "malformed" and line.socket is not None:
+            line.socket.shutdown(socket.SHUT_WR)  # the broker may wait for the rest, or for more
 
     def _malformed(self, line: Line) -> bytes:
         while not self._spare:
@@ -188,20 +214,18 @@ class Lines:
         return self._spare.popleft()
 
     def _collect(self, line: Line) -> None:
-        if line.socket is None:
-            return
         if line.last is not None:
-            self._collect_end(line, *line.last)
-            return
+            return self._collect_end(line, *line.last)
         try:
-            answers = line.answers(len(line.asked))
+            return self._look(line, line.answers())
         except Gone as gone:
             answers, why = gone.args
             self._look(line, answers)
-            self.judge.complain(line.asked[0], f"no answer, {why}")
-            line.close()
-            return
-        self._look(line, answers)
+            if line.asked:
+                self.judge.complain(line.asked[0], f"no answer, {why}")
+            else:
+                self.judge.complaints.append(f"after all answers, {why}")
+            return line.close()
 
     def _look(self, line: Line, answers: list[bytes]) -> None:
         whole = self.sent.whole

@@ -1,6 +1,7 @@
 """The fuzzer complains: of a log that has other bytes, of answers that are none, of connections kept open."""
 
 import asyncio
+import mmap
 import os
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -180,10 +181,10 @@ async def test_a_broker_that_breaks_a_rule_is_noticed(breaking: str, complaint: 
     drawing.usual = drawing.difficult = [(Api.HEARTBEAT, v) for v in APIS[Api.HEARTBEAT].served]
     judge = Judge(drawing.known, Ledger())
     listener = Listener(lambda reader, writer: serve(reader, writer, breaking))
-    lines = Lines(random, drawing, judge, await listener.listen(), wait_s=0.5)
+    lines = Lines(random, drawing, judge, await listener.listen(), wait_s=2.0)
 
     def run() -> None:
-        for _ in range(20):
+        for _ in range(200):
             lines.round()
         lines.settle()
         lines.close()
@@ -193,7 +194,7 @@ async def test_a_broker_that_breaks_a_rule_is_noticed(breaking: str, complaint: 
     assert bool(judge.complaints) == bool(complaint)
     assert all(complaint in each for each in judge.complaints[:1])
     if not complaint:
-        assert lines.sent.whole.total() > 1_000 and lines.sent.ended["malformed"] > 50
+        assert lines.sent.whole.total() > 1_000 and lines.sent.ended["malformed"] > 20
 
 
 def process(log: Path, pid: int, alive: bool = True) -> Any:
@@ -225,8 +226,7 @@ class TestTheProcess:
         log = tmp_path / "log"
         log.write_text("")
         watch = Watch(process(log, os.getpid()))
-        claimed = bytearray((1 << 31) - 1)
-        del claimed
+        mmap.mmap(-1, (1 << 31) - 1).close()
         watch.look()
         assert any("reserved" in each for each in watch.complaints)
 

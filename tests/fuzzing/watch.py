@@ -8,7 +8,7 @@ from pathlib import Path
 
 from strandline.local.processes import BrokerProcess
 
-HELD_MAX = 200 << 20
+HELD_MAX = 160 << 20
 RESERVED_MORE_MAX = 512 << 20
 SHOWN_BEFORE, SHOWN = 500, 3000
 FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
