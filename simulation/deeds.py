@@ -51,6 +51,7 @@ DEEDS: dict[str, tuple[Any, str, Amount]] = {
     "clean markers": (Incarnations, "mark_clean", _once),
     "recovery answers": (unclean_recovery, "answered", _once),
     "group commits": (GroupCoordinator, "commit", _once),
+    "heartbeats of members": (GroupCoordinator, "consumer_heartbeat", _once),
     "offsets in transactions": (GroupCoordinator, "commit_in_transaction", _once),
     "markers": (Partition, "append_marker", _once),
 }

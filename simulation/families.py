@@ -31,6 +31,15 @@ UNFLUSHED = ("log.flush.offset.checkpoint.interval.ms=600000",)
 TWO_DIRS = ("log.dirs=/data,/more", "strandline.log.dir.room.reserve.bytes=0")
 COPIERS = ("kill_copier", "kill_copier", "replace_copier", "replace_copier")
 """They die, or stand still and go on as zombies, in the middle of their transactions."""
+ASSIGNED_SESSION_S = 1.5
+ASSIGNED = (
+    "group.consumer.min.session.timeout.ms=1000",
+    f"group.consumer.session.timeout.ms={int(ASSIGNED_SESSION_S * 1000)}",
+    "group.consumer.min.heartbeat.interval.ms=100",
+    "group.consumer.heartbeat.interval.ms=500",
+)
+"""Members of groups for which the broker assigns are given up soon."""
+MEMBERS = ("kill_member", "replace_member", "replace_member", "leave_member")
 NO_LOSS = (
     *FIRST_KINDS, "pause", "behead", "exile", "vanish", "reset", "refuse", "slow_disk", "clock",
     "lose_zookeeper", "late_writes", "early_expiry", "late_expiry", "stale_reads", "interrupt_plan", "stop",
@@ -55,6 +64,7 @@ class Family:
     interleaves: float = 0.2  # the share of its worlds in which threads pause at each call to a file
     groups: float = 0.3  # the share with a group of readers
     copies: bool = False  # whether there are copiers, each number once
+    assigns: bool = False  # whether there is a group for which the broker assigns
     faults: int = 12  # in a run
     patience_ms: tuple[int, ...] = (2_000, 30_000)  # the producer's request timeout: one is drawn
     is_ordered: bool = True  # whether its disks journal changes in order
@@ -73,6 +83,9 @@ FAMILIES = {
         Family("topics", KINDS, swarms=True, always=TOPICS),
         Family("transactions", (*NO_LOSS, *COPIERS), swarms=True, always=COPIERS, groups=0.0, copies=True),
         Family("groups", (*KINDS, "churn"), swarms=True, always=("churn", "churn", "stop"), groups=1.0),
+        Family(
+            "assigned", (*NO_LOSS, *MEMBERS), ASSIGNED, swarms=True, always=MEMBERS, groups=0.0, assigns=True
+        ),
         Family(
             "parted", (*KINDS, "part"), swarms=True, always=("part",) * 12, faults=6, patience_ms=(2_000,)
         ),

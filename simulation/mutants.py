@@ -18,10 +18,13 @@ from multiprocessing import get_context
 from typing import Any
 
 from ..base.types import Offset
+from ..broker.groups.consumer import heartbeats, reconciliation
+from ..broker.groups.consumer.group import ConsumerGroup
 from ..broker.replicas.isr_writer import IsrWriter
 from ..broker.replicas.partition import Partition
 from ..controller.planning import elections, unclean_recovery
 from ..protocol.batches import read_header
+from ..protocol.errors import ErrorCode
 from ..replication import isr
 from ..replication.effects import Truncate
 from ..replication.follower import AskRecords, Follower
@@ -239,6 +242,19 @@ def _stale_leader(patches: Patches) -> None:
     patches.put(IsrWriter, "_stands", lambda writer, partition, leader: True)
 
 
+def _given_at_once(patches: Patches) -> None:
+    step = reconciliation.next_step
+
+    def without_owners(now: Any, target: Any, epoch: int, held: Any, owned: Any) -> Any:
+        return step(now, target, epoch, (), owned)
+
+    patches.put(heartbeats, "next_step", without_owners)
+
+
+def _stale_commit(patches: Patches) -> None:
+    patches.put(ConsumerGroup, "epoch_error", lambda group, member_id, epoch: ErrorCode.NONE)
+
+
 MUTANTS = {
     "trunc_hw": Mutant(
         "a follower truncates to where its leader says, not to its high watermark (KIP-101)", _trunc_hw
@@ -279,6 +295,14 @@ MUTANTS = {
     "flush_believed": Mutant("a flush counts only when it has completed", _flush_believed, ("flushed",)),
     "stale_leader": Mutant(
         "a leader that has stepped down neither writes partition states nor takes answers", _stale_leader
+    ),
+    "given_at_once": Mutant(
+        "a partition is given to a member when its last owner has given it up (KIP-848)",
+        _given_at_once,
+        ("assigned",),
+    ),
+    "stale_commit": Mutant(
+        "a member commits in its present epoch only (KIP-848)", _stale_commit, ("assigned",)
     ),
     "note_after_cut": Mutant("a loss is recorded before it is made", _note_after_cut, families=()),
     "flush_cfg_now": Mutant("the flush mode of the previous run counts", _flush_cfg_now, families=()),

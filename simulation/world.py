@@ -24,6 +24,7 @@ from .checks.standing import StandingChecks
 from .checks.waits import WaitWatch
 from .clients.copiers import Copiers
 from .clients.errands import Errands
+from .clients.members import Members
 from .clients.moving import Mover
 from .clients.readers import Readers
 from .clients.workload import SimWorkload
@@ -97,6 +98,7 @@ class World:
         has_readers = seed % 10 < 10 * family.groups
         self.readers = Readers(self.cluster, self.ledger, self.checks) if has_readers else None
         self.copiers = Copiers(self.cluster, self.ledger, self.checks) if family.copies else None
+        self.members = Members(self.cluster) if family.assigns else None
         self.faults = Faults(
             family,
             self.cluster,
@@ -107,6 +109,7 @@ class World:
             self.errands,
             self.readers,
             self.copiers,
+            self.members,
         )
         self.waits = WaitWatch(self.cluster)
         self.deeds = Deeds()
@@ -122,6 +125,8 @@ class World:
             self.readers.begin()
         if self.copiers is not None:
             self.copiers.begin()
+        if self.members is not None:
+            self.members.begin()
         await self.faults.chaos()
         await self.faults.end()
         await self.errands.finish()
@@ -132,6 +137,8 @@ class World:
             await self.readers.finish()
         if self.copiers is not None:
             await self.copiers.finish()
+        if self.members is not None:
+            await self.members.finish()
         await self.judging.judge()
 
     def run(self) -> Outcome:

@@ -15,6 +15,7 @@ from ..checks.ledger import Ledger
 from ..checks.liveness import Liveness
 from ..clients.copiers import Copiers
 from ..clients.errands import Errands
+from ..clients.members import Members
 from ..clients.moving import Mover
 from ..clients.readers import Readers
 from ..cluster import BROKERS, SimCluster
@@ -46,13 +47,14 @@ class Faults:
         errands: Errands,
         readers: Readers | None,
         copiers: Copiers | None,
+        members: Members | None,
     ) -> None:
         self.cluster, self.random, self.liveness = cluster, cluster.random, liveness
         self.processes = ProcessFaults(cluster, ledger, checks)
         self.disks = DiskFaults(cluster, ledger, checks, self.end)
         self.links = LinkFaults(cluster, ledger, checks)
         self.zookeeper = ZooKeeperFaults(cluster, ledger, checks)
-        self.requests = Requests(mover, errands, readers, copiers)
+        self.requests = Requests(mover, errands, readers, copiers, members)
         self.kinds: Sequence[str] = family.kinds
         if family.swarms:
             kinds = sorted(set(family.kinds))

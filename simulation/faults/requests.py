@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..clients.copiers import Copiers
 from ..clients.errands import Errands
+from ..clients.members import Members
 from ..clients.moving import Mover
 from ..clients.readers import Readers
 
@@ -15,9 +16,15 @@ class Requests:
     """Each kind is a method, as with faults."""
 
     def __init__(
-        self, mover: Mover, errands: Errands, readers: Readers | None, copiers: Copiers | None
+        self,
+        mover: Mover,
+        errands: Errands,
+        readers: Readers | None,
+        copiers: Copiers | None,
+        members: Members | None,
     ) -> None:
-        self.mover, self.errands, self.readers, self.copiers = mover, errands, readers, copiers
+        self.mover, self.errands, self.readers = mover, errands, readers
+        self.copiers, self.members = copiers, members
 
     async def move(self) -> None:
         """An administrator moves a partition to other brokers, or cancels a move."""
@@ -52,6 +59,21 @@ class Requests:
         """A process with a transaction stands still for a while; another one takes its place at once."""
         if self.copiers is not None:
             self.copiers.replace()
+
+    async def kill_member(self) -> None:
+        """A member of the group for which the broker assigns is killed; another one joins at once."""
+        if self.members is not None:
+            self.members.kill()
+
+    async def replace_member(self) -> None:
+        """A member of that group stands still for a while; another one joins at once."""
+        if self.members is not None:
+            self.members.replace()
+
+    async def leave_member(self) -> None:
+        """A member leaves that group; another one joins."""
+        if self.members is not None:
+            self.members.leave()
 
     async def churn(self) -> None:
         """A member leaves the group, and another joins it."""

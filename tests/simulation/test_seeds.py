@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from strandline.simulation.families import FAMILIES
+from strandline.simulation.families import FAMILIES, Family
 from strandline.simulation.many import Figures, command, run_many
 from strandline.simulation.world import Outcome, World, run_seed
 
 EVERY_RUN = {
     "plain": 24, "failover": 10, "flushed": 10, "disks": 12, "dark": 10, "moving": 8, "topics": 10,
-    "groups": 8, "transactions": 8, "threads": 10, "unordered": 12, "parted": 6,
+    "groups": 8, "transactions": 8, "assigned": 8, "threads": 10, "unordered": 12, "parted": 6,
 }  # fmt: skip
 LONG_RUN = dict.fromkeys(EVERY_RUN, 100)
 PROCESSES = 2
@@ -26,6 +26,8 @@ LEAST = {
 }  # fmt: skip
 """So much of each happens in a seed on average: what never happens is never wrong."""
 IN_EACH_FAMILY = {"rolls": 8.0, "snapshots": 8.0, "recovery points": 8.0, "cuts": 1.0, "group commits": 1.0}
+WITH_MEMBERS = {"heartbeats of members": 50.0, "group commits": 30.0}
+"""Where the broker assigns."""
 WITH_COPIERS = {"offsets in transactions": 10.0, "markers": 20.0, "group commits": 0.0}
 """Where there are copiers in place of groups."""
 RARE = {"cold reads": 0.1, "cleanings": 0.05, "snapshots read": 0.1, "controlled stops": 0.01}
@@ -57,10 +59,14 @@ def run(seeds: dict[str, int], in_each_family: dict[str, float]) -> None:
     assert set(figures.faults) >= {kind for name in seeds for kind in FAMILIES[name].kinds}, "all kinds"
     assert not too_little(figures, LEAST)
     lacking = {
-        name: too_little(share, in_each_family | (WITH_COPIERS if FAMILIES[name].copies else {}))
+        name: too_little(share, in_each_family | _besides(FAMILIES[name]))
         for name, share in of_family.items()
     }
     assert not any(lacking.values()), lacking
+
+
+def _besides(family: Family) -> dict[str, float]:
+    return WITH_COPIERS if family.copies else WITH_MEMBERS if family.assigns else {}
 
 
 def too_little(figures: Figures, least: dict[str, float]) -> dict[str, float]:
