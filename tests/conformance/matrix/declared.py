@@ -166,6 +166,13 @@ FAULTS: dict[tuple[str, str, str], str] = {
         "(KAFKA-20673; `PartitionLeaderStrategy` and `ConstantNodeIdProvider` of 4.1.1). The admin of 4.3.1, "
         "where it is mended, was told after 0.2 s"
     ),
+    ("franz-go", "group, KIP-848", COORDINATOR): (
+        "its heartbeats of KIP-848 are sent once, to the coordinator that it remembers, and none of their "
+        "errors makes it look for another (`handleCoordinatorReq` of 1.20.6; with those of the classic "
+        "protocol it does). Its members lose what they have, dial the dead broker every 5 s, and cannot "
+        "leave, until a commit has failed to reach it three times. In two of four runs the gap was 26 and "
+        "28 s, in the others a member could not leave. It offers the protocol as a beta"
+    ),
     ("sarama", "produce, idempotent", LEADER): (
         "after a broken connection it may number records so that the broker has to refuse them as out of "
         "order (its issue 1430), and gives them up: nothing acknowledged is lost, but not all that was sent "
