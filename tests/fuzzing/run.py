@@ -42,6 +42,8 @@ SETTINGS = {
     "group.min.session.timeout.ms": "100",
     "group.consumer.session.timeout.ms": "1000",  # members that are never heard again come all the time
     "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "auto.create.topics.enable": "false",
     "log.retention.ms": "-1",
