@@ -317,7 +317,7 @@ class Logs:
         """
         held, partition = copy.held, copy.held.partition
         source, path = self._dir_of[partition], f"{directory}/{partition}"
-        copy.complete(source)
+        copy.complete()
         self.cleaned.forget(partition)
         self._dir_of[partition] = directory
         watermark = min(high_watermark, held.told_end)

@@ -1,13 +1,15 @@
 """Relocation: a log in use is copied to another directory, and then, at once, the copy is the log.
 
 Closed segments do not change, but may be retired, cleaned or cut; the active one grows. So a thread copies
-what is there, step by step, until little is left; the event loop copies that little, and from then on the
-log uses the other files. Its state in memory stays as it is. All of the copy is synced before.
+what is there, step by step, until little is left, and the small files, which seldom change. The event loop
+copies that little, and the small files that have changed since, and from then on the log uses the other
+files. Its state in memory stays as it is. All of the copy is synced before.
 Left to others: in which directory, and what a crash in between leaves (directories/log_manager.py), the
 threads (broker/upkeep/log_dir_moves.py).
 """
 
 import errno
+import posixpath
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -24,6 +26,7 @@ MOVED_FROM = "moved-from"  # a file in the copy: which directory it takes the pl
 BESIDE = (checkpoints.PARTITION_METADATA, checkpoints.TOPIC_CONFIG, checkpoints.EPOCHS)
 WITH_SEALED = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
 
+Small = dict[str, bytes | None]  # small files, by name; None: it is not there
 Part = tuple[Segment, int, int, bool]  # bytes from, up to; whether it is closed
 
 
@@ -31,9 +34,19 @@ class Copying:
     """One step of a copy, for a thread."""
 
     def __init__(
-        self, disk: Disk, source: str, target: str, parts: Sequence[Part], stale: Sequence[int], afresh: bool
+        self,
+        disk: Disk,
+        source: str,
+        target: str,
+        parts: Sequence[Part],
+        stale: Sequence[int],
+        afresh: bool,
+        last: Segment | None,
     ) -> None:
+        """`last`: the active segment, if this is all there is: the small files are copied with it."""
         self.parts = parts
+        self.last = last
+        self.small: Small = {}
         self.nbytes = sum(end - start for _, start, end, _ in parts)
         self.error: OSError | None = None
         self.missing: set[Segment] = set()
@@ -60,6 +73,10 @@ class Copying:
                     self._copy(segment.base_offset, start, end, sealed)
                 except FileNotFoundError:  # retired or cleaned meanwhile: the next step sees that
                     self.missing.add(segment)
+            if self.last is not None:
+                for name in small_files(self.last):
+                    self.small[name] = copy_file(self._disk, self._source, self._target, name)
+                self._disk.replace(f"{self._target}/{MOVED_FROM}", posixpath.dirname(self._source).encode())
             self._disk.sync_dir(self._target)
         except OSError as error:
             self.error = error
@@ -84,6 +101,8 @@ class Relocation:
         self._copied: dict[Segment, int] = {}
         self._sealed: set[Segment] = set()  # closed, and copied with all that belongs to it
         self._generation: int | None = None
+        self._last: Segment | None = None  # was the active one when the small files were copied
+        self._small: Small = {}
 
     @property
     def nbytes(self) -> int:
@@ -105,6 +124,7 @@ class Relocation:
             self._generation = held.generation
             self._copied.clear()
             self._sealed.clear()
+            self._last = None
         segments = held.segments
         bases = {segment.base_offset for segment in segments}
         stale = [segment.base_offset for segment in self._copied if segment.base_offset not in bases]
@@ -122,14 +142,18 @@ class Relocation:
             if left <= 0:
                 break
         little = sum(end - start for _, start, end, _ in parts) <= TAIL_BYTES
-        if little and not afresh and not stale and all(part[0] is segments[-1] for part in parts):
+        is_small_change = not afresh and not stale and self._last is segments[-1]
+        if little and is_small_change and all(part[0] is segments[-1] for part in parts):
             return None
-        return Copying(held.disk, held.directory, self.path, parts, stale, afresh)
+        last = segments[-1] if left > 0 else None
+        return Copying(held.disk, held.directory, self.path, parts, stale, afresh, last)
 
     def copied(self, step: Copying) -> None:
         """A step has ended. Raises DiskError."""
         if step.error is not None:
             raise disk_error(self.path, step.error) from step.error
+        if step.last is not None:
+            self._last, self._small = step.last, step.small
         for segment, _, end, sealed in step.parts:
             if segment in step.missing:  # a part of it may be in the copy, so it counts as begun: if it is
                 self._copied.setdefault(segment, 0)  # gone the next step removes that, else copies it again
@@ -138,10 +162,8 @@ class Relocation:
             if sealed:
                 self._sealed.add(segment)
 
-    def complete(self, source: str) -> None:
-        """Copy the rest, and note that the copy takes the place of `source`. Blocking. Raises DiskError, and
-        the log is where it was.
-        """
+    def complete(self) -> None:
+        """Copy the rest. Blocking. Raises DiskError, and the log is where it was."""
         held, disk = self.held, self.held.disk
         active = held.segments[-1]
         assert self._generation == held.generation, "nothing was removed since the last step"
@@ -149,10 +171,10 @@ class Relocation:
             name = file_name(active.base_offset, LOG)
             copied = self._copied.get(active, 0)
             copy_bytes(disk, f"{held.directory}/{name}", f"{self.path}/{name}", copied, active.size)
-            for file in (*BESIDE, file_name(active.base_offset, SNAPSHOT)):
-                copy_file(disk, held.directory, self.path, file)
-            disk.replace(f"{self.path}/{MOVED_FROM}", source.encode())
-            disk.sync_dir(self.path)
+            assert self._last is active, "the small files were copied with what is active now"
+            for file, before in self._small.items():
+                if read_file(disk, f"{held.directory}/{file}") != before:
+                    copy_file(disk, held.directory, self.path, file)
         except OSError as error:
             raise disk_error(self.path, error) from error
 
@@ -185,11 +207,25 @@ def copy_bytes(disk: Disk, source: str, target: str, start: int, end: int) -> No
         origin.close()
 
 
-def copy_file(disk: Disk, source: str, target: str, name: str) -> None:
-    """Copy a small file, synced; one that is not there is removed."""
+def small_files(active: Segment) -> tuple[str, ...]:
+    """What is beside the segments, and what belongs to the active one."""
+    return (*BESIDE, file_name(active.base_offset, SNAPSHOT))
+
+
+def read_file(disk: Disk, path: str) -> bytes | None:
+    """A small file; None if it is not there."""
     try:
-        data = disk.read(f"{source}/{name}")
+        return disk.read(path)
     except FileNotFoundError:
+        return None
+
+
+def copy_file(disk: Disk, source: str, target: str, name: str) -> bytes | None:
+    """Copy a small file, synced; one that is not there is removed. Returns what was copied."""
+    data = read_file(disk, f"{source}/{name}")
+    if data is None:
         disk.unlink(f"{target}/{name}")
+        disk.sync_dir(target)
     else:
         disk.replace(f"{target}/{name}", data)
+    return data

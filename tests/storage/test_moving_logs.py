@@ -14,6 +14,7 @@ from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import AmbiguousDirectory, Logs
 from strandline.storage.disk import DiskError, LeftBehind
+from strandline.storage.log.checkpoints import EPOCHS
 from strandline.storage.log.pending_deletion import Deletion
 from strandline.storage.log.relocation import MOVED_FROM, TAIL_BYTES, Relocation
 from tests.storage.compaction_harness import compact
@@ -452,3 +453,26 @@ def test_the_loop_copies_little() -> None:
     copy.copied(step)
     put(log, b"x" * 1000)
     assert copy.next_step() is None
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_the_loop_syncs_small_files_only_if_they_have_changed(changes: bool) -> None:
+    """A thread has copied them with the last records; what is in them counts as of the end of the move."""
+    disk, lost = FaultyDisk(filled()), list[str]()
+    logs = opened(disk, lost)
+    log = logs.logs[T0]
+    copy = copied(logs)
+    if changes:
+        put(log, b"more" * 10, epoch=9)
+        log.save_epochs()
+    assert copy.next_step() is None, "little has changed"
+    expected, begun = values(log), len(disk.calls)
+    epochs = disk.read(f"{HERE}/{T0}/{EPOCHS}")
+    logs.take_over(copy, THERE, COMMITTED)
+    assert disk.read(f"{THERE}/{T0}/{EPOCHS}") == epochs
+    within = [(call, path) for call, path in disk.calls[begun:] if path.startswith(copy.path + "/")]
+    assert sum(call == "replace" for call, _ in within) == changes
+    logs.close(clean=False)
+    again = opened(disk, lost)
+    assert not lost and again.directory_of(T0) == THERE and values(again.logs[T0]) == expected
+    assert again.logs[T0].epochs.latest == (9 if changes else (COUNT - 1) // 10)
