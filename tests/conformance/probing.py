@@ -30,7 +30,9 @@ from kafka_peer import jars
 HERE = Path(__file__).parent / "probes"
 EVERY_MS = 10
 JVM = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+CACHE = Path.home() / ".cache" / "strandline"
 GO_BUILD_S_MAX = 300.0  # an empty build cache compiles Go's library, too
+NPM_INSTALL_S_MAX = 120.0
 
 
 class Absent(Exception):
@@ -56,7 +58,7 @@ def franz() -> list[str]:
 
 def go_program(folder: Path, title: str, package: str = ".") -> list[str]:
     """The command of a Go program in a folder, built into the user's cache under the hash of its sources."""
-    program = Path.home() / ".cache" / "strandline" / f"{title}-{_hash_of(folder)}"
+    program = CACHE / f"{title}-{_hash_of(folder)}"
     if not program.exists():
         _build(folder, program, package)
     return [str(program)]
@@ -77,6 +79,34 @@ def _build(folder: Path, program: Path, package: str) -> None:
             f"{program.name} could not be built (is Go's module proxy reachable?): {done.stderr[-500:]}"
         )
     fresh.replace(program)
+
+
+def node_program(folder: Path, title: str) -> list[str]:
+    """The command of a Node program in a folder, put into the user's cache under the hash of its sources; npm
+    adds the packages that its lock file pins.
+    """
+    home = CACHE / f"{title}-{_hash_of(folder)}"
+    if not home.exists():
+        _install(folder, home)
+    return ["node", str(home / f"{title}.js")]
+
+
+def _install(folder: Path, home: Path) -> None:
+    installer = shutil.which("npm")
+    if installer is None:
+        raise Absent("no npm: install Node 20 or newer (apt-get install npm)")
+    fresh = home.with_name(f"{home.name}.{os.getpid()}")
+    shutil.copytree(folder, fresh)
+    line = [installer, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+    done = subprocess.run(
+        line, cwd=fresh, capture_output=True, text=True, timeout=NPM_INSTALL_S_MAX, check=False
+    )
+    if done.returncode:
+        shutil.rmtree(fresh)
+        raise Absent(
+            f"{home.name} could not be installed (is the npm registry reachable?): {done.stderr[-500:]}"
+        )
+    fresh.rename(home)
 
 
 def _hash_of(folder: Path) -> str:

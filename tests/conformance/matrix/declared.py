@@ -127,6 +127,8 @@ CLIENTS = (
     Client("java-4.1", "Java 4.1", "kafka-clients of Apache Kafka 4.1"),
     Client("franz-go", "franz-go", "Go"),
     Client("sarama", "sarama", "Go"),
+    Client("kafka-go", "kafka-go", "Go, of segmentio"),
+    Client("kafkajs", "KafkaJS", "Node"),
 )
 
 NO_848 = "it knows the classic group protocol only"
@@ -143,6 +145,17 @@ LIMITS: dict[tuple[str, str], str] = {
     ("kafka-python", "group, KIP-848"): NO_848,
     ("sarama", "group, cooperative"): "its strategies (range, round robin, sticky) are eager",
     ("sarama", "group, KIP-848"): NO_848,
+    ("kafka-go", "produce, idempotent"): "its writer is not idempotent",
+    ("kafka-go", "group, cooperative"): "its strategies (range, round robin, rack affinity) are eager",
+    ("kafka-go", "group, KIP-848"): NO_848,
+    ("kafka-go", "transactions"): "it has the requests, but no producer that makes transactions of them",
+    **{
+        ("kafkajs", codec): "no codec of its own; what its documentation names for it has to be compiled"
+        for codec in ("lz4", "zstd")
+    },
+    ("kafkajs", "consume, assigned"): "it reads in groups only",
+    ("kafkajs", "group, cooperative"): "its strategy (round robin) is eager",
+    ("kafkajs", "group, KIP-848"): NO_848,
 }
 """What a client does not offer, and why. These cells are not tried."""
 
@@ -186,13 +199,33 @@ FAULTS: dict[tuple[str, str, str], str] = {
         "and gives up where it is told to wait for the abort (`initProducerId`). It was so in one of seven "
         "runs"
     ),
+    **{
+        ("kafka-go", "read committed", event): (
+            "it asks for what is committed, and then gives the records of aborted transactions to the caller, for "
+            "it reads the list of them and throws it away (its issue 1332; `readFetchResponseHeaderV10` in its "
+            "`read.go`)"
+        )
+        for event in (STEADY, LEADER)
+    },
+    **{
+        ("kafka-go", "groups", event): (
+            "it knows the versions 0 and 1 of what a member tells when it joins, and describes no group with a "
+            "member that tells more, as the bundled client does, and Kafka's own of today "
+            "(`decodeMemberMetadata` in its `describegroups.go`)"
+        )
+        for event in (STEADY, COORDINATOR)
+    },
+    ("kafkajs", "produce, idempotent", LEADER): (
+        "when a request has failed it gives the numbers of its records back (`producer/sendMessages.js`), and "
+        "each `send` tries again on its own. So another record goes out under the number of one that the broker "
+        "has, is taken for that one, and is acknowledged, though it is nowhere"
+    ),
 }
 """Cells that do not pass because of a fault of the client, and which. They are not tried, for some hang."""
 
 PARTICULARS = (
     "A list of all groups comes 18 s after a kill, when the dead broker's session in ZooKeeper has ended; "
-    "that is not in the gap. Java 4.1 was not tried there: its admin asks as that of 3.9 does. The cells of "
-    "groups after a kill of the coordinator are of later runs than the rest.",
+    "that is not in the gap. Java 4.1 was not tried there: its admin asks as that of 3.9 does.",
     "kcat tells of acknowledgements, and commits, only when it ends: there is no gap to be told of. It "
     "stamps records itself. Told to end, it may have committed a record that it throws away unprinted, so a "
     "member of it leaves while nothing flows.",

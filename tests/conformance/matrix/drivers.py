@@ -1,5 +1,6 @@
 """Who drives which client, and what its version is."""
 
+import json
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from drive_kafka_python import KafkaPython
 from drive_kcat import Kcat
 from drive_strandline import Strandline
 from kafka_tools import jars_of
-from probing import go_program, java
+from probing import go_program, java, node_program
 
 from tests.conformance.matrix.drive_async import StrandlineAsync
 from tests.conformance.matrix.remote import Remote
@@ -55,9 +56,16 @@ def _java_version(release: str) -> str:
     return found.removeprefix("kafka-clients-")
 
 
-def _go(name: str) -> list[str]:
-    """The worker of this client, franz-go or sarama."""
-    package = name.removesuffix("-go")
+GOLANG = {
+    "franz-go": ("franz", "github.com/twmb/franz-go"),
+    "sarama": ("sarama", "github.com/IBM/sarama"),
+    "kafka-go": ("segmentio", "github.com/segmentio/kafka-go"),
+}
+"""The package of the worker, and the client's module."""
+
+
+def _go(package: str) -> list[str]:
+    """The worker in this package."""
     return go_program(WORKERS / "golang", f"{package}-worker", f"./{package}")
 
 
@@ -67,6 +75,11 @@ def _go_version(module: str) -> str:
     found = re.search(rf"^\s*(?:require )?{re.escape(module)} v(\S+)$", told, re.MULTILINE)
     assert found, told
     return found[1]
+
+
+def _kafkajs_version() -> str:
+    told = json.loads((WORKERS / "node" / "package.json").read_text())
+    return str(told["dependencies"]["kafkajs"])
 
 
 def _remote(name: str, command: Callable[[], list[str]]) -> Callable[[str], Remote]:
@@ -88,9 +101,14 @@ DRIVERS: dict[str, Driven] = {
         for release in ("3.9", "4.1")
     },
     **{
-        name: Driven(_remote(name, lambda name=name: _go(name)), lambda module=module: _go_version(module))
-        for name, module in (("franz-go", "github.com/twmb/franz-go"), ("sarama", "github.com/IBM/sarama"))
+        name: Driven(
+            _remote(name, lambda package=package: _go(package)), lambda module=module: _go_version(module)
+        )
+        for name, (package, module) in GOLANG.items()
     },
+    "kafkajs": Driven(
+        _remote("kafkajs", lambda: node_program(WORKERS / "node", "kafkajs")), _kafkajs_version
+    ),
 }
 
 

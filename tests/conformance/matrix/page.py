@@ -23,8 +23,18 @@ seconds that the client saw; what a gap is depends on the feature and is told th
 client does not offer it, and [why](#not-offered); ✗ that it does not pass, and [why](#what-does-not-pass).
 """
 NOTE = """
-On a machine of {cores} cores that brokers, ZooKeeper, clients and other work shared; `load` is how many
-processes wanted a core in the quarter of an hour before the end. Gaps are those of one run.
+{made}
+It was made on a machine of {cores} cores that brokers, ZooKeeper, clients and other work shared; `load` is
+how many processes wanted a core in the quarter of an hour before the end. Gaps are those of one run.
+"""
+ONE_WALK = "All of it is of one walk, begun on {walk} (UTC){but}."
+WALKS = "It is of {count} walks{but}."
+BUT = ", but {count} of {all} cells, which failed in it and were [run again](#run-again), alone"
+AGAIN = """## Run again
+
+These failed in the walk, and were run again, alone. What the tables say of them came of that; here is why
+they failed at first.
+
 """
 END = """
 This page is rendered from `tests/conformance/matrix/results.json`; `make compatibility` tries everything anew
@@ -40,7 +50,7 @@ def render() -> str:
     told = [one for one in CLIENTS if one.name in walks]
     parts = [PREFACE, _clients(walks, told)]
     parts += [_table(walks, told, event) for event in EVENTS]
-    parts += [_asserted(), _not_offered(walks), _failing(walks), _particulars()]
+    parts += [_asserted(), _not_offered(walks), _failing(walks), _again(walks), _particulars()]
     return "\n".join(part for part in parts if part) + END
 
 
@@ -55,13 +65,24 @@ def _header(words: list[str]) -> str:
 def _clients(walks: dict[str, Walked], told: list[Client]) -> str:
     rows = [
         _row(
-            [one.title, one.what, walked.version, walked.date, _minutes(walked.took_s), f"{walked.load:.1f}"]
+            [one.title, one.what, walked.version, walked.walk, _minutes(walked.took_s), f"{walked.load:.1f}"]
         )
         for one in told
         for walked in (walks[one.name],)
     ]
-    note = NOTE.format(cores=max(walks[one.name].cores for one in told))
-    return _header(["client", "", "version", "run on", "took", "load"]) + "".join(rows) + note
+    note = NOTE.format(made=_made(walks), cores=max(walks[one.name].cores for one in told))
+    return _header(["client", "", "version", "walk of", "took", "load"]) + "".join(rows) + note
+
+
+def _made(walks: dict[str, Walked]) -> str:
+    """Of how many walks it is."""
+    began = {walked.walk for walked in walks.values()}
+    tried = [one for walked in walks.values() for one in walked.outcomes if one.outcome != NOT_OFFERED]
+    count = sum(bool(one.again) for one in tried)
+    but = BUT.format(count=count, all=len(tried)) if count else ""
+    if len(began) == 1:
+        return ONE_WALK.format(walk=began.pop(), but=but)
+    return WALKS.format(count=len(began), but=but)
 
 
 def _minutes(seconds: int) -> str:
@@ -113,6 +134,16 @@ def _not_offered(walks: dict[str, Walked]) -> str:
 def _failing(walks: dict[str, Walked]) -> str:
     failing = _reasons(walks, results.FAILS) + _reasons(walks, results.FAULT)
     return f"## What does not pass\n\n{failing}" if failing else ""
+
+
+def _again(walks: dict[str, Walked]) -> str:
+    lines = [
+        f"- {client.title}: {one.feature} ({one.event}): {one.again}\n"
+        for client in CLIENTS
+        for one in (walks[client.name].outcomes if client.name in walks else ())
+        if one.again
+    ]
+    return AGAIN + "".join(lines) if lines else ""
 
 
 def _particulars() -> str:

@@ -10,7 +10,9 @@ PASSES, FAILS, NOT_OFFERED, FAULT = "passes", "fails", "not offered", "a fault o
 
 @dataclass(frozen=True)
 class Outcome:
-    """One cell: did it pass, why not, what the client saw of a kill, and how long it took."""
+    """One cell: did it pass, why not, what the client saw of a kill, and how long it took. `again` is why it
+    failed in the walk, when this is of a run after it, alone.
+    """
 
     client: str
     feature: str
@@ -19,14 +21,15 @@ class Outcome:
     reason: str = ""
     gap_s: float | None = None
     took_s: float = 0.0
+    again: str = ""
 
 
 @dataclass(frozen=True)
 class Walked:
-    """One client through all its cells."""
+    """One client through all its cells. Those of one walk have the time at which it began in common."""
 
     version: str
-    date: str
+    walk: str
     took_s: int
     cores: int
     load: float  # how many processes wanted a core, on average over the walk's last quarter of an hour

@@ -5,6 +5,8 @@ what docs/compatibility.md tells is what came of it.
 import dataclasses
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from probing import Absent
 
 from strandline.testing import LocalCluster
 from tests.conformance.matrix import page, results
+from tests.conformance.matrix import walk as walking
 from tests.conformance.matrix.declared import (
     BY_NAME,
     CLIENTS,
@@ -26,8 +29,8 @@ from tests.conformance.matrix.declared import (
 from tests.conformance.matrix.drivers import DRIVERS
 from tests.conformance.matrix.features import TRIED
 from tests.conformance.matrix.results import FAULT, NOT_OFFERED, PASSES, Outcome
-from tests.conformance.matrix.scene import SETTINGS
-from tests.conformance.matrix.walk import walk
+from tests.conformance.matrix.scene import SETTINGS, Scene
+from tests.conformance.matrix.walk import again, walk
 
 SHORT = ("transactions", "configs", "headers, timestamps")  # tried nowhere else with each client
 PYTHON = ("strandline", "strandline-async", "confluent-kafka", "kcat", "aiokafka", "kafka-python")
@@ -71,6 +74,53 @@ def test_the_page_tells_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     told = page.render()
     assert told.count("✗") == page.PAGE.read_text().count("✗") + 1
     assert "kcat: produce, acks=all (leader killed): acknowledged and lost: 17" in told
+
+
+def test_the_page_tells_of_how_many_walks_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = {
+        client: dataclasses.replace(one, walk="2026-01-02 03:04") for client, one in results.load().items()
+    }
+    monkeypatch.setattr(results, "load", lambda: walks)
+    assert "of one walk, begun on 2026-01-02 03:04" in page.render()
+    walks["kcat"] = dataclasses.replace(walks["kcat"], walk="2026-01-02 04:05")
+    assert "of 2 walks" in page.render()
+
+
+def test_what_was_run_again_is_told_with_why_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = Outcome("kcat", "produce, acks=all", "leader killed", results.FAILS, "acknowledged and lost: 17")
+    passed = dataclasses.replace(failed, outcome=PASSES, reason="", gap_s=0.5)
+    walks = results.load()
+    first = dataclasses.replace(walks["kcat"], outcomes=[failed])
+    walks["kcat"] = again(again(first, [dataclasses.replace(failed, reason="lost: 3")]), [passed])
+    monkeypatch.setattr(results, "load", lambda: walks)
+    told = page.render()
+    assert (
+        "kcat: produce, acks=all (leader killed): acknowledged and lost: 17" in told.split("## Run again")[1]
+    )
+    assert walks["kcat"].outcomes == [dataclasses.replace(passed, again="acknowledged and lost: 17")]
+    declared = dataclasses.replace(failed, outcome=FAULT, reason="it loses")
+    assert again(first, [declared]).outcomes == [declared], "what is declared is not tried"
+
+
+def test_after_a_failure_comes_a_new_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    used: list[int] = []
+
+    @contextmanager
+    def program(client: str, bootstrap: str) -> Iterator[object]:
+        opened.append(object())
+        yield opened[-1]
+
+    def tried(scene: Scene) -> None:
+        used.append(opened.index(scene.driver))
+        assert len(used) != 2, "the second cell fails"
+
+    monkeypatch.setattr(walking, "driving", program)
+    monkeypatch.setitem(TRIED, "topics", tried)
+    cluster: Any = SimpleNamespace(bootstrap="127.0.0.1:1")
+    monkeypatch.delitem(LIMITS, ("kcat", "topics"))
+    walk(cluster, "kcat", [Cell("kcat", "topics", STEADY)] * 4, lambda outcome: None)
+    assert used == [0, 0, 1, 1]
 
 
 def test_results_are_read_as_they_were_written() -> None:

@@ -3,10 +3,12 @@
     python -m tests.conformance.matrix.walk                 # every client; writes results.json and the page
     python -m tests.conformance.matrix.walk --client kcat   # this one anew, the others stay as they are
     python -m tests.conformance.matrix.walk --client kcat --feature transactions --event "leader killed"
+    python -m tests.conformance.matrix.walk --again --client kcat --feature transactions
 
-With a choice of features or events nothing is written, but each outcome is told. What clients write to their
-standard error goes to a file. Left to others: what is tried
-(features.py), what is declared (declared.py), the page (page.py).
+With a choice of features or events nothing is written, but each outcome is told. With `--again` what failed
+in the walk is run again, alone, and what comes of it is written beside why it failed then. What clients write
+to their standard error goes to that of the walk. Left to others: what is tried (features.py), what is
+declared (declared.py), the page (page.py).
 """
 
 import argparse
@@ -16,6 +18,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +62,14 @@ def walk(
     """One client through these of its cells."""
     ours = Strandline(cluster.bootstrap)
     found = []
-    with driving(client, cluster.bootstrap) as driver:
+    with ExitStack() as programs:
+        driver = programs.enter_context(driving(client, cluster.bootstrap))
         for cell in wanted:
             found.append(trial(cluster, driver, ours, cell))
             tell(found[-1])
+            if found[-1].outcome == FAILS:  # the next one gets a program in which nothing hangs
+                programs.close()
+                driver = programs.enter_context(driving(client, cluster.bootstrap))
     return found
 
 
@@ -71,41 +79,81 @@ def _tell(outcome: Outcome) -> None:
     print(f"{where}{outcome.outcome}{gap} {outcome.took_s} s {outcome.reason}", flush=True)
 
 
-def main() -> None:
-    """All of them, or those that are chosen."""
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--client", nargs="+", choices=[one.name for one in CLIENTS], default=[*DRIVERS])
     parser.add_argument("--feature", nargs="+", choices=[*TRIED], default=[*TRIED])
     parser.add_argument("--event", nargs="+", choices=EVENTS, default=EVENTS)
-    given = parser.parse_args()
+    parser.add_argument("--again", action="store_true", help="of these, what failed in the walk")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """All of them, or those that are chosen."""
+    given = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster is ended, too
     whole = set(given.feature) == set(TRIED) and set(given.event) == set(EVENTS)
+    walk_of = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="matrix-") as folder:
         cluster = LocalCluster(Path(folder), 3, settings=SETTINGS)
         cluster.start()
         try:
             for client in given.client:
-                began = time.monotonic()
-                wanted = [
-                    one for one in cells(client) if one.feature in given.feature and one.event in given.event
-                ]
-                outcomes += (found := walk(cluster, client, wanted, _tell))
-                if whole:
-                    _keep(client, found, time.monotonic() - began)
+                began, wanted = time.monotonic(), _wanted(given, client)
+                outcomes += (found := walk(cluster, client, wanted, _tell) if wanted else [])
+                if given.again:
+                    _repeated(client, found)
+                elif whole:
+                    _walked(client, found, walk_of, time.monotonic() - began)
         finally:
             cluster.kill()
     sys.exit(any(one.outcome == FAILS for one in outcomes))
 
 
-def _keep(client: str, found: list[Outcome], took_s: float) -> None:
+def _wanted(given: argparse.Namespace, client: str) -> list[Cell]:
+    chosen = [one for one in cells(client) if one.feature in given.feature and one.event in given.event]
+    if not given.again:
+        return chosen
+    failed = {
+        Cell(client, one.feature, one.event)
+        for one in results.load()[client].outcomes
+        if one.outcome == FAILS
+    }
+    return [one for one in chosen if one in failed]
+
+
+def _walked(client: str, found: list[Outcome], walk_of: str, took_s: float) -> None:
     """Let the results and the page have this client's outcomes."""
-    date, version = time.strftime("%Y-%m-%d", time.gmtime()), DRIVERS[client].version()
-    walked = Walked(version, date, round(took_s), os.cpu_count() or 0, round(os.getloadavg()[2], 1), found)
+    version, load = DRIVERS[client].version(), round(os.getloadavg()[2], 1)
+    walked = Walked(version, walk_of, round(took_s), os.cpu_count() or 0, load, found)
     walks = (results.load() if results.FILE.exists() else {}) | {client: walked}
-    results.save({one.name: walks[one.name] for one in CLIENTS if one.name in walks})
+    _keep({one.name: walks[one.name] for one in CLIENTS if one.name in walks})
+
+
+def _repeated(client: str, found: list[Outcome]) -> None:
+    """Let them have what came of the cells that were run again."""
+    walks = results.load()
+    walks[client] = again(walks[client], found)
+    _keep(walks)
+
+
+def again(walked: Walked, found: list[Outcome]) -> Walked:
+    """The walk with the later outcomes of some cells, each beside why it failed at first."""
+    later = {(one.feature, one.event): one for one in found}
+
+    def told(first: Outcome) -> Outcome:
+        second = later.get((first.feature, first.event), first)
+        tried = second is not first and second.outcome != FAULT
+        return replace(second, again=first.again or first.reason) if tried else second
+
+    return replace(walked, outcomes=[told(one) for one in walked.outcomes])
+
+
+def _keep(walks: dict[str, Walked]) -> None:
+    results.save(walks)
     page.PAGE.write_text(page.render(), encoding="utf-8")
 
 
