@@ -65,7 +65,7 @@ spark-long: setup
 moves: setup
 	$(BIN)/python tests/conformance/leader_moves.py
 
-# Every client, feature and event: writes docs/compatibility.md and the results it tells. It takes half an hour.
+# Every client, feature and event: writes docs/compatibility.md and the results it tells. It takes forty minutes.
 compatibility: setup
 	$(BIN)/python -W ignore -m tests.conformance.matrix.walk
 

@@ -201,24 +201,39 @@ FAULTS: dict[tuple[str, str, str], str] = {
     ),
     **{
         ("kafka-go", "read committed", event): (
-            "it asks for what is committed, and then gives the records of aborted transactions to the caller, for "
-            "it reads the list of them and throws it away (its issue 1332; `readFetchResponseHeaderV10` in its "
-            "`read.go`)"
+            "it gives the records of aborted transactions to the caller, too: the list of them is read from "
+            "the answer and thrown away (its issue 1332; `readFetchResponseHeaderV10` in its `read.go`)"
         )
         for event in (STEADY, LEADER)
     },
     **{
         ("kafka-go", "groups", event): (
-            "it knows the versions 0 and 1 of what a member tells when it joins, and describes no group with a "
-            "member that tells more, as the bundled client does, and Kafka's own of today "
+            "it knows the versions 0 and 1 of what a member tells when it joins, and describes no group with "
+            "a member that tells more, as the bundled client does, and Kafka's own of today "
             "(`decodeMemberMetadata` in its `describegroups.go`)"
         )
         for event in (STEADY, COORDINATOR)
     },
-    ("kafkajs", "produce, idempotent", LEADER): (
-        "when a request has failed it gives the numbers of its records back (`producer/sendMessages.js`), and "
-        "each `send` tries again on its own. So another record goes out under the number of one that the broker "
-        "has, is taken for that one, and is acknowledged, though it is nowhere"
+    **{
+        ("kafkajs", feature, event): (
+            "when a request has failed it gives the numbers of its records back "
+            "(`src/producer/sendMessages.js`), and each `send` tries again by itself, after a time drawn by "
+            "lot. Another record may go out under the number of one that the broker has, is taken for that "
+            "one, and is acknowledged, though it is nowhere; the other one is written twice. It was so in "
+            "two of three runs; the coordinator led the partition, too. By its source, who awaits each "
+            "`send` before the next is not hit"
+        )
+        for feature, event in (
+            ("produce, idempotent", LEADER),
+            ("transactions", LEADER),
+            ("transactions", COORDINATOR),
+        )
+    },
+    ("kafkajs", "commit and resume", LEADER): (
+        "the offsets are committed, but closed within 5 s after a broker is gone it spins for ever: `start` "
+        "in its `src/consumer/fetchManager.js` waits for fetchers to end, to make new ones; told to end "
+        "meanwhile, it makes them all the same, and they ask `fetch` in `src/consumer/runner.js`, which now "
+        "answers at once with nothing, again and again, so that the program does nothing else any more"
     ),
 }
 """Cells that do not pass because of a fault of the client, and which. They are not tried, for some hang."""
@@ -238,6 +253,13 @@ PARTICULARS = (
     "franz-go asks for metadata again after 5 s at the earliest (`MetadataMinAge`): so long may its gaps be. "
     "It takes part in KIP-848 when its context opts in. Where it had to join again, a commit is of what was "
     "read since, and fails if that is nothing; so it reads and commits until the group has everything.",
+    "kafka-go tells in its log only what a member has. Its writer, as it is unless told otherwise, waits for "
+    "no acknowledgement and collects records for 1 s; it is told to wait for all replicas. Questions about "
+    "the cluster are answered from what it has known for up to 6 s, so each is asked again on an error.",
+    "KafkaJS reads in groups only, so who reads without one is alone in a group. After a kill of the "
+    "coordinator it asks the dead broker for about 10 s, and joins anew as another member; the group waits "
+    "for the former one for its session's 30 s. lz4 and zstd it has no codec for, snappy through "
+    "kafkajs-snappy.",
 )
 """What one has to know to read the page."""
 

@@ -222,9 +222,11 @@ func (one *consumer) close() error {
 		}
 		return nil
 	}
-	err := one.commit()
+	if err := one.commit(); err != nil { // who takes over reads it again
+		complain("%v", err)
+	}
 	one.end()
-	return errors.Join(err, one.readers[0].Close())
+	return one.readers[0].Close()
 }
 
 func offsets(given telling.Asked, wanted ...kafka.OffsetRequest) (kafka.PartitionOffsets, error) {
