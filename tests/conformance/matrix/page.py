@@ -29,7 +29,7 @@ how many processes wanted a core in the quarter of an hour before the end. Gaps 
 """
 ONE_WALK = "All of it is of one walk, begun on {walk} (UTC){but}."
 WALKS = "It is of {count} walks{but}."
-BUT = ", but {count} of {all} cells, which failed in it and were [run again](#run-again), alone"
+BUT = ", but {count} of {all} cells, which failed at first and were [run again](#run-again), alone"
 AGAIN = """## Run again
 
 These failed in the walk, and were run again, alone. What the tables say of them came of that; here is why
@@ -77,7 +77,8 @@ def _clients(walks: dict[str, Walked], told: list[Client]) -> str:
 def _made(walks: dict[str, Walked]) -> str:
     """Of how many walks it is."""
     began = {walked.walk for walked in walks.values()}
-    tried = [one for walked in walks.values() for one in walked.outcomes if one.outcome != NOT_OFFERED]
+    outcomes = [one for walked in walks.values() for one in walked.outcomes]
+    tried = [one for one in outcomes if one.outcome not in (NOT_OFFERED, results.FAULT)]
     count = sum(bool(one.again) for one in tried)
     but = BUT.format(count=count, all=len(tried)) if count else ""
     if len(began) == 1:
