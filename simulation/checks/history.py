@@ -19,6 +19,8 @@ from typing import NamedTuple
 from ...base.types import TopicPartition
 
 EVIDENCE_SHOWN_MAX = 5
+NOTHING = -1  # a value that nobody has sent
+NO_POLL = -1
 Kept = Mapping[tuple[TopicPartition, int], Collection[int]]
 
 
@@ -95,6 +97,7 @@ class History:
     ends: list[End] = field(default_factory=list)
     final: dict[TopicPartition, list[Place]] = field(default_factory=dict)
     begins: dict[TopicPartition, int] = field(default_factory=dict)  # as told with `begins_at`
+    starts: dict[tuple[str, int], Mapping[TopicPartition, int]] = field(default_factory=dict)  # by, turn
     losses: list[float] = field(default_factory=list)  # when brokers lost their producer state
     _turns: Counter[str] = field(default_factory=Counter)
 
@@ -120,9 +123,13 @@ class History:
         """A reader was handed records: (partition, offset, value)."""
         self.polls.append(Poll(by, self._turns[by], tuple(Place(*record) for record in records)))
 
-    def moved(self, by: str = "reader") -> None:
-        """A reader was moved (a seek, another assignment): checks of its order start again."""
+    def moved(self, by: str = "reader", to: Mapping[TopicPartition, int] | None = None) -> None:
+        """A reader was moved (a seek, another assignment): checks of its order start again, at the offsets
+        `to`, or where they are not told with what it is handed first.
+        """
         self._turns[by] += 1
+        if to:
+            self.starts[by, self._turns[by]] = to
 
     def forgive(self, kept: Kept, by: str = "reader", at_s: float = 0.0) -> None:
         """All machines lost power. Of earlier acknowledgements and reads only those in `kept` still count."""
@@ -358,16 +365,31 @@ def _forgotten(history: History) -> set[int]:
 
 
 class _Step(NamedTuple):
-    """Two records of one partition that a reader got one after the other."""
+    """Two records of one partition that a reader got one after the other; `earlier` has the value NOTHING if
+    the reader was moved to what comes after it.
+    """
 
     by: str
     earlier: Place
     later: Place
     in_one_poll: bool
 
+    def __str__(self) -> str:
+        moved, at = self.earlier.value == NOTHING, self.earlier.offset
+        after = f"first, though it was to begin at @{at + 1}" if moved else f"after @{at}"
+        return f"{self.by} got {self.later.partition}@{self.later.offset} {after}"
+
+    def values(self, *between: int) -> tuple[int, ...]:
+        found = (self.earlier.value, *between, self.later.value)
+        return tuple(value for value in found if value != NOTHING)
+
 
 def _steps(history: History) -> Iterator[_Step]:
-    last: dict[tuple[str, int, TopicPartition], tuple[Place, int]] = {}
+    last: dict[tuple[str, int, TopicPartition], tuple[Place, int]] = {
+        (*reader, partition): (Place(partition, offset - 1, NOTHING), NO_POLL)
+        for reader, to in history.starts.items()
+        for partition, offset in to.items()
+    }
     for number, poll in enumerate(history.polls):
         for place in poll.records:
             reader = (poll.by, poll.turn, place.partition)
@@ -378,26 +400,21 @@ def _steps(history: History) -> Iterator[_Step]:
 
 
 def _backwards(history: History, in_one_poll: bool) -> Iterator[Evidence]:
-    for by, earlier, later, together in _steps(history):
-        if together is in_one_poll and later.offset <= earlier.offset:
-            yield Evidence(
-                f"{by} got {later.partition}@{later.offset} after @{earlier.offset}",
-                (earlier.value, later.value),
-            )
+    for step in _steps(history):
+        if step.in_one_poll is in_one_poll and step.later.offset <= step.earlier.offset:
+            yield Evidence(str(step), step.values())
 
 
 def _skips(history: History, sight: _Sight, in_one_poll: bool) -> Iterator[Evidence]:
     """A gap between offsets is a skip only if some client has read a record in it."""
-    for by, earlier, later, together in _steps(history):
+    for step in _steps(history):
+        _, earlier, later, together = step
         if together is not in_one_poll or later.offset <= earlier.offset + 1:
             continue
         seen = sight.read[later.partition]
         missed = [offset for offset in range(earlier.offset + 1, later.offset) if offset in seen]
         if missed:
-            yield Evidence(
-                f"{by} got {later.partition}@{later.offset} after @{earlier.offset}, skipping @{missed[0]}",
-                (earlier.value, min(seen[missed[0]]), later.value),
-            )
+            yield Evidence(f"{step}, skipping @{missed[0]}", step.values(min(seen[missed[0]])))
 
 
 def _realtime_order(history: History, sight: _Sight) -> Iterator[Evidence]:

@@ -9,9 +9,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 
 from ...base.types import TopicPartition
 from ..history import Anomaly, Evidence, Place, judge
+from .groups import committed_unread, offsets_back, offsets_of_nobody
 from .operations import Action, Operation
 from .story import Fate, Story, Transaction
 from .transcript import told
@@ -29,6 +31,11 @@ class TransactionalAnomaly(StrEnum):
     PRECOMMITTED_READ = "precommitted-read"  # a transaction read what it wrote itself
     PHANTOM_READ = "phantom-read"  # a value was read that nobody had sent
     WRONG_PARTITION = "wrong-partition"  # a record was read in another partition than it was sent to
+    FENCED_WRITE = "fenced-write"  # a producer was acknowledged what it did after it had been fenced
+    OUT_OF_RANGE = "out-of-range"  # a reader was told that it stands where there is no log
+    OFFSET_BACK = "offset-back"  # a group's committed offset is lower than it was
+    PHANTOM_OFFSET = "phantom-offset"  # a group has committed an offset that nobody had tried to commit
+    COMMITTED_UNREAD = "committed-unread"  # a group has committed past a record that it was never handed
     COPIED_TWICE = "copied-twice"  # two committed copies of one record
     NOT_COPIED = "not-copied"  # a record without a copy, when all is done
     COPIED_OUT_OF_ORDER = "copied-out-of-order"
@@ -236,6 +243,49 @@ def _elsewhere(story: Story) -> Iterator[Evidence]:
         )
 
 
+def _fenced(story: Story) -> Iterator[Evidence]:
+    for transaction in story.transactions.values():
+        fenced_ns = transaction.fenced_ns
+        if fenced_ns is None:
+            continue
+        asked_ns = transaction.asked_ns
+        if transaction.fate is Fate.COMMITTED and asked_ns is not None and asked_ns > fenced_ns:
+            yield Evidence(
+                f"{transaction} was acknowledged, asked for {(asked_ns - fenced_ns) / 1e9:.3f} s after a "
+                f"later life of {transaction.producer} had begun",
+                tuple(transaction.values[:1]),
+            )
+        for value in transaction.values:
+            send = story.history.sends[value]
+            if send.offset >= 0 and send.sent_s > fenced_ns / 1e9:
+                yield Evidence(
+                    f"{value} of {transaction} was acknowledged at {send.partition}@{send.offset}, sent "
+                    f"{send.sent_s - fenced_ns / 1e9:.3f} s after a later life of {transaction.producer} had "
+                    "begun",
+                    (value,),
+                )
+
+
+def _out_of_range(story: Story) -> Iterator[Evidence]:
+    """Where nothing was deleted, whoever reads on stands within the log."""
+    history = story.history
+    for process, partition, offset in story.out_of_range:
+        if history.begins.get(partition, 0) > 0:
+            continue
+        before = (
+            found.value
+            for poll in reversed(history.polls)
+            if poll.by == process
+            for found in reversed(poll.records)
+            if found.partition == partition
+        )
+        at = f"@{offset}" if offset >= 0 else ""
+        yield Evidence(
+            f"{process} was told that {partition}{at} is out of range, and nobody has deleted anything",
+            tuple(islice(before, 1)),
+        )
+
+
 def _copies(story: Story) -> dict[int, list[tuple[TopicPartition, int, int]]]:
     """The committed copies of each value that has one: partition, offset, value of the copy."""
     copies: dict[int, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
@@ -295,6 +345,11 @@ SEARCHES = {
     TransactionalAnomaly.PRECOMMITTED_READ: _own_reads,
     TransactionalAnomaly.PHANTOM_READ: _phantoms,
     TransactionalAnomaly.WRONG_PARTITION: _elsewhere,
+    TransactionalAnomaly.FENCED_WRITE: _fenced,
+    TransactionalAnomaly.OUT_OF_RANGE: _out_of_range,
+    TransactionalAnomaly.OFFSET_BACK: offsets_back,
+    TransactionalAnomaly.PHANTOM_OFFSET: offsets_of_nobody,
+    TransactionalAnomaly.COMMITTED_UNREAD: committed_unread,
     TransactionalAnomaly.COPIED_TWICE: _twice,
     TransactionalAnomaly.NOT_COPIED: _never,
     TransactionalAnomaly.COPIED_OUT_OF_ORDER: _out_of_place,

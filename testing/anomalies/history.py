@@ -63,13 +63,14 @@ class Notes:
         records: Iterable[Record] = (),
         *,
         transaction: int = UNKNOWN,
+        group: str = "",
         error: str = "",
     ) -> None:
-        """Note an operation that begins or ends now."""
-        producer = self.producer if transaction != UNKNOWN else ""
+        """Note an operation that begins or ends now; OFFSETS and TOLD are of a `group`."""
+        whose = self.producer if transaction != UNKNOWN or action is Action.INIT else group
         self.writer.write(
             Operation(
-                time.monotonic_ns(), self.process, type, action, tuple(records), producer, transaction, error
+                time.monotonic_ns(), self.process, type, action, tuple(records), whose, transaction, error
             )
         )
 

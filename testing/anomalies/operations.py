@@ -27,11 +27,15 @@ class Action(StrEnum):
     SEND = "send"  # topic, partition, value; and offset, once it is known; `source` if it is a copy
     COMMIT = "commit"  # a transaction is asked to commit
     ABORT = "abort"
-    POLL = "poll"  # topic, partition, value, offset
-    MOVED = "moved"  # topic, partition: the reader goes on elsewhere (assign, subscribe, seek, rebalance)
+    POLL = "poll"  # topic, partition, value, offset; `fail`: the offset was said to be out of range
+    MOVED = "moved"  # the reader goes on elsewhere (assign, subscribe, seek, rebalance); topic, partition and
+    # offset: where it goes on, as far as it knows
     END = "end"  # topic, partition; offset: what a broker told as the end of the log
     WHOLE = "whole"  # as POLL: all that a reader of committed records finds in partitions, at the end
     EMPTY = "empty"  # topic, partition: a partition of which nothing was found, at the end
+    INIT = "init"  # a life of a transactional producer begins: earlier ones with the same id are fenced
+    OFFSETS = "offsets"  # topic, partition, offset: a group commits; `producer` is the group
+    TOLD = "told"  # topic, partition, offset: what a group is told that it has committed; UNKNOWN if nothing
     DELETED = "deleted"  # topic, partition; offset: records before it are deleted (DeleteRecords, retention)
     CRASH = "crash"  # the client is gone
     FAULT = "fault"  # `error` says what was done to the cluster, or mended
@@ -61,7 +65,7 @@ class Operation(NamedTuple):
     type: Type
     action: Action
     records: tuple[Record, ...] = ()
-    producer: str = ""  # the transactional id; empty outside of transactions
+    producer: str = ""  # the transactional id, or of OFFSETS and TOLD the group; else empty
     transaction: int = UNKNOWN  # counts the transactions of this process
     error: str = ""
 

@@ -7,6 +7,7 @@ Left to others: what must not be (checker.py), and everything that is no matter 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from ...base.types import TopicPartition
 from ..history import History, Outcome
@@ -21,6 +22,22 @@ class Fate(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Life(NamedTuple):
+    """A life of a transactional producer: when it asked for its epoch, and when it had it."""
+
+    process: str
+    asked_ns: int
+    begun_ns: int
+
+
+class Lost(NamedTuple):
+    """A reader was told that its position is out of range."""
+
+    process: str
+    partition: TopicPartition
+    offset: int
+
+
 @dataclass(slots=True)
 class Transaction:
     """One transaction of one life of a producer."""
@@ -32,6 +49,7 @@ class Transaction:
     read: set[int] = field(default_factory=set)
     asked_ns: int | None = None  # when it was asked to commit
     fate: Fate = Fate.ABORTED
+    fenced_ns: int | None = None  # when a later life of its producer surely had begun
 
     def __str__(self) -> str:
         return f"transaction #{self.number} of {self.process} ({self.fate})"
@@ -52,7 +70,11 @@ class Story:
         self.sources: dict[int, int] = {}  # copy -> value that it is a copy of
         self.first_read: dict[int, tuple[int, str]] = {}  # value -> when, by whom
         self.faults: list[Operation] = []
+        self.offsets: list[Operation] = []  # of groups: what they committed, and what they were told
+        self.out_of_range: list[Lost] = []
         self.polls = 0
+        self._lives: dict[str, list[Life]] = {}  # by transactional id
+        self._asked_life: dict[str, int] = {}
         self._asked_s: dict[str, float] = {}
         self._whole: dict[TopicPartition, list[tuple[int, int]]] = {}
         self._begins: dict[TopicPartition, int] = {}
@@ -62,6 +84,9 @@ class Story:
             Action.ABORT: self._abort,
             Action.POLL: self._poll,
             Action.MOVED: self._moved,
+            Action.INIT: self._init,
+            Action.OFFSETS: self.offsets.append,
+            Action.TOLD: self.offsets.append,
             Action.END: self._end,
             Action.WHOLE: self._read_whole,
             Action.EMPTY: self._read_whole,
@@ -121,7 +146,18 @@ class Story:
         if operation.type is Type.OK and transaction.fate is not Fate.COMMITTED:
             transaction.fate = Fate.ABORTED
 
+    def _init(self, operation: Operation) -> None:
+        at_ns, process = operation.time_ns, operation.process
+        if operation.type is Type.INVOKE:
+            self._asked_life[process] = at_ns
+        elif operation.type is Type.OK:
+            life = Life(process, self._asked_life.get(process, at_ns), at_ns)
+            self._lives.setdefault(operation.producer, []).append(life)
+
     def _poll(self, operation: Operation) -> None:
+        if operation.type is Type.FAIL:
+            lost = (Lost(operation.process, place(one), one.offset) for one in operation.records)
+            self.out_of_range.extend(lost)
         if operation.type is not Type.OK:
             return
         self.polls += 1
@@ -137,7 +173,8 @@ class Story:
 
     def _moved(self, operation: Operation) -> None:
         if operation.type is Type.OK:
-            self.history.moved(operation.process)
+            known = {place(one): one.offset for one in operation.records if one.offset != UNKNOWN}
+            self.history.moved(operation.process, known)
 
     def _end(self, operation: Operation) -> None:
         if operation.type is Type.INVOKE:
@@ -169,9 +206,26 @@ class Story:
 
     # ------------------------------------------------------------ the end
 
+    def _fenced_ns(self, transaction: Transaction) -> int | None:
+        """When a life that was asked for after the transaction's own had begun had begun, too."""
+        lives = self._lives.get(transaction.producer, [])
+        own_ns = next((life.begun_ns for life in lives if life.process == transaction.process), None)
+        if own_ns is None:
+            return None
+        others = (life for life in lives if life.process != transaction.process)
+        return min((life.begun_ns for life in others if life.asked_ns > own_ns), default=None)
+
     def _settle(self) -> None:
-        """A record of a transaction is acknowledged if its transaction is."""
+        """A record of a transaction is acknowledged if its transaction is.
+
+        What was asked to commit only after its producer was fenced is aborted, whatever its client knows.
+        """
         for transaction in self.transactions.values():
+            fenced_ns = transaction.fenced_ns = self._fenced_ns(transaction)
+            asked_ns = transaction.asked_ns
+            is_late = fenced_ns is not None and asked_ns is not None and asked_ns > fenced_ns
+            if is_late and transaction.fate is Fate.UNKNOWN:
+                transaction.fate = Fate.ABORTED
             for value in transaction.values:
                 send = self.history.sends[value]
                 if send.outcome is Outcome.REFUSED:

@@ -10,8 +10,14 @@
     final  ok whole t-0@7=1 t-0@8=2    all that is in partition 0
     n      ok deleted t-0@7            what stood before 7 was deleted
     n      info fault: broker 2 killed
+    b/2    ok init                     b has a new life, and what was before is fenced
+    r      ok moved t-0@7              r goes on from 7
+    r      fail poll t-0@7             and is told that 7 is out of range
+    g-1    ok offsets t-0@8            g-1, a member of the group g, has committed 8,
+    g-2    ok told t-0@8               and g-2 is told so
 
-A process named `b/2` has the transactional id `b`. What follows `# ` is a comment.
+A process named `b/2` has the transactional id `b`, `g-2/3` is of the group `g`. What follows `# ` is a
+comment.
 """
 
 import re
@@ -51,13 +57,21 @@ def told(operation: Operation, since_ns: int = 0) -> str:
 def _operation(said: str, time_ns: int) -> Operation:
     said, _, error = said.partition(": ")
     process, type, action, *rest = said.split()
-    transaction, producer = UNKNOWN, ""
+    transaction, producer = UNKNOWN, _owner(process, Action(action))
     if rest and rest[0].startswith("#"):
         transaction, producer = int(rest.pop(0)[1:]), process.partition("/")[0]
     records = tuple(_record(word) for word in rest)
     return Operation(
         time_ns, process, Type(type), Action(action), records, producer, transaction, error.strip()
     )
+
+
+def _owner(process: str, action: Action) -> str:
+    """The transactional id or the group to which it belongs outside of transactions."""
+    name = process.partition("/")[0]
+    if action is Action.INIT:
+        return name
+    return name.rpartition("-")[0] if action in (Action.OFFSETS, Action.TOLD) else ""
 
 
 def _record(word: str) -> Record:
