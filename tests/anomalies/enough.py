@@ -4,10 +4,10 @@ Left to others: what clients do (worker.py), when they are started (run.py).
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 from strandline.testing.anomalies import Action, Operation, Type
+from tests.anomalies.client import TOPICS
 
 ACTS = {
     Action.SEND: "records acknowledged",
@@ -31,8 +31,14 @@ KINDS: dict[str, frozenset[Action]] = {
     "subscriber-consumer": READS,
 }
 """The kinds of clients, and what each of them must have had answered at least once."""
+READ_TO_THE_END = {
+    "reader-librdkafka": tuple(TOPICS),
+    "reader-strandline": tuple(TOPICS),
+    "subscriber-classic": ("t", "out", "out8"),
+    "subscriber-consumer": ("t", "out", "out8"),
+}
+"""Whose clients must have come to the end of all partitions of these topics."""
 TRACEBACK = "Traceback"
-OVERDUE = "has not returned within"
 SHOWN_BEFORE, SHOWN = 500, 3000
 
 
@@ -40,7 +46,7 @@ def done(operations: Iterable[Operation]) -> dict[str, Counter[str]]:
     """What was answered, by kind; clients are named `kind-number`, their later lives `kind-number/life`."""
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     for each in operations:
-        kind = each.process.partition("/")[0].rpartition("-")[0]
+        kind = kind_of(each)
         if each.type is Type.OK and each.action in ACTS and kind in counts:
             is_of_records = each.action in (Action.SEND, Action.POLL)
             if not is_of_records or each.records:
@@ -57,14 +63,33 @@ def lacking(counts: dict[str, Counter[str]]) -> list[str]:
     return found
 
 
-def traceback_in(log: Path) -> str:
-    """The first traceback in what clients printed, with what stands before it; empty if there is none."""
-    text = log.read_text(errors="replace") if log.exists() else ""
+def behind(operations: Sequence[Operation]) -> list[str]:
+    """A sentence for each partition whose last record, by the final read, a kind of reader was not handed."""
+    last: dict[tuple[str, int], int] = {}
+    reached: dict[tuple[str, str, int], int] = {}
+    for each in operations:
+        if each.type is not Type.OK or each.action not in (Action.WHOLE, Action.POLL):
+            continue
+        kind = kind_of(each)
+        for topic, partition, offset, *_ in each.records:
+            if each.action is Action.WHOLE:
+                last[topic, partition] = max(last.get((topic, partition), -1), offset)
+            else:
+                reached[kind, topic, partition] = max(reached.get((kind, topic, partition), -1), offset)
+    return [
+        f"{kind} has come to {reached.get((kind, topic, partition), 'nothing')} in {topic}-{partition}, "
+        f"whose last record is {offset}"
+        for kind, topics in READ_TO_THE_END.items()
+        for (topic, partition), offset in last.items()
+        if topic in topics and reached.get((kind, topic, partition), -1) < offset
+    ]
+
+
+def kind_of(operation: Operation) -> str:
+    return operation.process.partition("/")[0].rpartition("-")[0]
+
+
+def traceback_in(text: str) -> str:
+    """The first traceback in what a client printed, with what stands before it; empty if there is none."""
     at = text.find(TRACEBACK)
-    return "" if at < 0 else f"{log}: {text[max(0, at - SHOWN_BEFORE) : at + SHOWN]}"
-
-
-def overdue_in(log: Path) -> list[str]:
-    """What clients printed that ended because a call kept none of its time-outs."""
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    return [line for line in lines if OVERDUE in line]
+    return "" if at < 0 else text[max(0, at - SHOWN_BEFORE) : at + SHOWN]

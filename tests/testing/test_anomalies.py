@@ -22,7 +22,8 @@ from strandline.testing.anomalies import (
 )
 from strandline.testing.anomalies.checker import NAMES
 from strandline.testing.anomalies.operations import Action, Record, Type
-from tests.anomalies.enough import ACTS, KINDS, done, lacking, overdue_in, traceback_in
+from tests.anomalies.enough import ACTS, KINDS, READ_TO_THE_END, behind, done, lacking, traceback_in
+from tests.anomalies.stuck import blame, overdue_in
 
 GOLDEN = sorted((Path(__file__).parent.parent / "scenarios" / "anomalies").glob("*.txt"))
 
@@ -143,20 +144,78 @@ def test_every_kind_of_client_must_have_done_what_it_is_there_for() -> None:
         ]
 
 
-def test_a_traceback_of_a_client_is_found_with_its_text(tmp_path: Path) -> None:
-    log = tmp_path / "clients.log"
-    assert traceback_in(log) == ""
-    log.write_text("reader-1 ends: fenced\n")
-    assert traceback_in(log) == ""
-    log.write_text("reader-1 ends: fenced\nTraceback (most recent call last):\n  …\nKeyError: 7\n")
-    assert "reader-1 ends" in traceback_in(log) and "KeyError: 7" in traceback_in(log)
+def test_a_traceback_of_a_client_is_found_with_its_text() -> None:
+    assert traceback_in("") == traceback_in("reader-1 ends: fenced\n") == ""
+    text = "reader-1 ends: fenced\nTraceback (most recent call last):\n  …\nKeyError: 7\n"
+    assert "reader-1 ends" in traceback_in(text) and "KeyError: 7" in traceback_in(text)
 
 
-def test_a_client_whose_call_never_returns_ends_and_is_told(tmp_path: Path) -> None:
-    log = tmp_path / "clients.log"
-    assert overdue_in(log) == []
-    stuck = "import time; from tests.anomalies import worker as w; w.OVERDUE_S = 0.1; w.again(time.sleep, 60)"
-    with log.open("wb") as into:
-        ended = subprocess.run([sys.executable, "-c", stuck], stderr=into, timeout=30, check=False)
+def test_a_client_whose_call_never_returns_ends_and_is_told() -> None:
+    assert overdue_in("") == []
+    stuck = "import time; from tests.anomalies import stock as s; s.OVERDUE_S = 0.1; s.again(time.sleep, 60)"
+    ended = subprocess.run(
+        [sys.executable, "-c", stuck], stderr=subprocess.PIPE, text=True, timeout=30, check=False
+    )
     assert ended.returncode == 1
-    assert "sleep has not returned within 0.1 s" in overdue_in(log)[0]
+    assert "sleep has not returned within 0.1 s" in overdue_in(ended.stderr)[0]
+
+
+def said(at_s: float, broker: str, what: str) -> str:
+    """A line of librdkafka's log."""
+    return f"%7|{at_s:.3f}|SEND|copier-1#producer-1| [thrd:{broker}]: {broker}: {what}\n"
+
+
+ONE, OTHER = "10.77.0.1:9092/1", "10.77.0.2:9092/2"
+ASKED = said(100, ONE, "Sent TxnOffsetCommitRequest (v3, 120 bytes @ 0, CorrId 12)")
+STUCK = "copier-1 2001 ends: send_offsets_to_transaction has not returned within 40 s\n"
+LATER = said(139, OTHER, "Sent MetadataRequest (v12, 40 bytes @ 0, CorrId 3)") + said(
+    139.5, OTHER, "Received MetadataResponse (v12, 400 bytes, CorrId 3, rtt 1.20ms)"
+)
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        said(101, ONE, "Received TxnOffsetCommitResponse (v3, 60 bytes, CorrId 12, rtt 3.10ms)"),
+        said(101, ONE, "Broker changed state UP -> DOWN"),
+    ],
+)
+def test_a_client_that_was_answered_is_stuck_by_its_own_fault(ended: str) -> None:
+    own, of_brokers = blame(ASKED + ended + LATER + STUCK)
+    assert own == [f"{STUCK.strip()}; every request was answered"] and not of_brokers
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        said(101, ONE, "Received TxnOffsetCommitResponse (v3, 60 bytes, CorrId 11, rtt 3.10ms)"),
+        said(101, OTHER, "Received TxnOffsetCommitResponse (v3, 60 bytes, CorrId 12, rtt 3.10ms)"),
+        said(101, OTHER, "Broker changed state UP -> DOWN"),
+        "",
+    ],
+)
+def test_a_broker_that_has_not_answered_is_to_blame(beside: str) -> None:
+    own, of_brokers = blame(ASKED + beside + LATER + STUCK)
+    assert not own
+    assert of_brokers == [f"{STUCK.strip()}; without an answer: TxnOffsetCommit to {ONE} at 100.000"]
+
+
+def test_a_request_that_was_sent_just_now_may_be_answered_yet() -> None:
+    own, of_brokers = blame(ASKED + said(101, OTHER, "Wake-up sent") + STUCK)
+    assert own and not of_brokers
+    assert blame(ASKED + LATER) == ([], []), "nobody is stuck"
+
+
+def test_each_kind_of_reader_must_have_come_to_every_end() -> None:
+    """All are handed the last record but one kind: it is told, with how far it came."""
+    final = "final ok whole t-0@0=1 t-0@4=2"
+    lines = {kind: f"{kind}-1 ok poll t-0@0=1\n{kind}-2 ok poll t-0@4=2" for kind in READ_TO_THE_END}
+    assert behind(parse("\n".join([final, *lines.values()]))) == []
+    for kind in lines:
+        short = {**lines, kind: f"{kind}-1 ok poll t-0@0=1"}
+        told = f"{kind} has come to 0 in t-0, whose last record is 4"
+        assert behind(parse("\n".join([final, *short.values()]))) == [told]
+    beside = parse(
+        f"final ok whole in-0@0=1\nreader-librdkafka-1 ok poll in-0@0=1\n{lines['reader-strandline']}"
+    )
+    assert behind(beside) == ["reader-strandline has come to nothing in in-0, whose last record is 0"]

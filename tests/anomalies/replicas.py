@@ -1,0 +1,98 @@
+"""The audit of the replicas: when everything is healthy and nobody writes, all logs of a partition are alike.
+
+Every topic's, the internal ones included, byte for byte from the first segment to the end, so up to the
+watermark and beyond. What differs is told with the offset of the first batch that does, and the watermarks.
+"""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+from strandline.base.types import TopicPartition
+from strandline.local.cluster import LocalCluster
+from strandline.protocol.batches import HEADER_SIZE, read_header
+from strandline.storage.disk import RealDisk
+from strandline.storage.log.checkpoints import HIGH_WATERMARKS, Unreadable, read_offsets
+from tests.integration.support import until
+
+PARTITION = re.compile(r"(?P<topic>.+)-(?P<number>\d+)")
+NOWHERE = -1
+
+
+def wait_same(cluster: LocalCluster, within_s: float) -> None:
+    """Wait until the audit finds nothing. AssertionError with what it found last."""
+    found: list[str] = []
+
+    def same() -> bool:
+        found[:] = audit({id: broker.directory / "data" for id, broker in cluster.brokers.items()})
+        return not found
+
+    try:
+        until(same, within_s, "the replicas are alike", every_s=0.5)
+    except AssertionError as failure:
+        raise AssertionError("\n  ".join([str(failure), *found])) from None
+
+
+def audit(places: dict[int, Path]) -> list[str]:
+    """A sentence for each partition whose replicas differ; `places` are the brokers' log directories."""
+    names = sorted({each.name for place in places.values() for each in place.iterdir() if holds_log(each)})
+    return [sentence for name in names if (sentence := compared(name, places))]
+
+
+def holds_log(folder: Path) -> bool:
+    return PARTITION.fullmatch(folder.name) is not None and folder.is_dir()
+
+
+def compared(name: str, places: dict[int, Path]) -> str:
+    """What is different about a partition's replicas; empty if nothing is."""
+    if missing := [id for id, place in places.items() if not (place / name).is_dir()]:
+        return f"{name}: brokers {missing} have no replica of it"
+    logs = {id: log_of(place / name) for id, place in places.items()}
+    for (one, log), (other, its_log) in pairwise(sorted(logs.items())):
+        if log != its_log:
+            at = first_difference(log, its_log)
+            offset = offset_at(log if len(log) > len(its_log) else its_log, at)
+            told = {id: watermark(place, name) for id, place in places.items()}
+            sizes = {id: len(each) for id, each in logs.items()}
+            return (
+                f"{name}: brokers {one} and {other} differ from offset {offset} (byte {at}) on; watermarks "
+                f"as checkpointed {told}, bytes {sizes}"
+            )
+    return ""
+
+
+def log_of(folder: Path) -> bytes:
+    return b"".join(segment.read_bytes() for segment in sorted(folder.glob("*.log")))
+
+
+def first_difference(one: bytes, other: bytes) -> int:
+    """The first byte that is not the same; the length of the shorter one if the other goes on after it."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:  # the first `low` bytes are alike
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
+
+
+def offset_at(log: bytes, position: int) -> int:
+    """The base offset of the batch that this byte is in."""
+    at = 0
+    while at + HEADER_SIZE <= len(log):
+        header = read_header(log, at)
+        if header.batch_length <= 0:
+            break
+        if position < at + header.size:
+            return header.base_offset
+        at += header.size
+    return NOWHERE
+
+
+def watermark(place: Path, name: str) -> int:
+    """As the broker has written it last."""
+    found = PARTITION.fullmatch(name)
+    assert found is not None, name
+    try:
+        known = read_offsets(RealDisk(), str(place / HIGH_WATERMARKS))
+    except Unreadable:  # it is being replaced
+        return NOWHERE
+    return known.get(TopicPartition(found["topic"], int(found["number"])), NOWHERE)

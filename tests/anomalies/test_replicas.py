@@ -1,0 +1,71 @@
+"""The audit of replicas that stand still: what is told of those that differ."""
+
+from pathlib import Path
+
+import pytest
+
+from strandline.protocol.records import BatchBuilder
+from tests.anomalies.replicas import audit, first_difference
+
+
+def batch(base_offset: int, *values: bytes) -> bytes:
+    builder = BatchBuilder()
+    for value in values:
+        builder.append(1_700_000_000_000, None, value, ())
+    return base_offset.to_bytes(8, "big") + bytes(builder.build())[8:]
+
+
+LOG = batch(0, b"a", b"b") + batch(2, b"c") + batch(3, b"d", b"e")
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[int, Path]:
+    """Three brokers with a replica each, in two segments."""
+    found = {id: tmp_path / str(id) for id in (1, 2, 3)}
+    cut = len(batch(0, b"a", b"b"))
+    for place in found.values():
+        (place / "t-0").mkdir(parents=True)
+        (place / "t-0" / f"{0:020}.log").write_bytes(LOG[:cut])
+        (place / "t-0" / f"{2:020}.log").write_bytes(LOG[cut:])
+        (place / "t-0-delete").mkdir()
+        (place / "replication-offset-checkpoint").write_text("0\n1\nt 0 3\n")
+    return found
+
+
+def last(places: dict[int, Path], broker: int) -> Path:
+    return places[broker] / "t-0" / f"{2:020}.log"
+
+
+def test_nothing_is_told_of_what_is_alike(places: dict[int, Path]) -> None:
+    assert audit(places) == []
+
+
+@pytest.mark.parametrize("broker", [1, 2, 3])
+def test_a_tail_that_one_replica_kept_is_told(places: dict[int, Path], broker: int) -> None:
+    with last(places, broker).open("ab") as log:
+        log.write(batch(5, b"kept"))
+    (told,) = audit(places)
+    assert "differ from offset 5 (byte" in told and "watermarks as checkpointed {1: 3, 2: 3, 3: 3}" in told
+
+
+def test_another_record_is_told_with_the_offset_of_its_batch(places: dict[int, Path]) -> None:
+    whole = last(places, 3).read_bytes()
+    last(places, 3).write_bytes(whole[:-2] + b"\0\0")
+    (told,) = audit(places)
+    assert told.startswith("t-0: brokers 2 and 3 differ from offset 3 (byte")
+
+
+def test_a_tail_that_is_missing_and_a_replica_that_is_missing_are_told(places: dict[int, Path]) -> None:
+    last(places, 1).unlink()
+    assert audit(places)[0].startswith("t-0: brokers 1 and 2 differ from offset 2 (byte")
+    for segment in (places[2] / "t-0").iterdir():
+        segment.unlink()
+    (places[2] / "t-0").rmdir()
+    assert audit(places) == ["t-0: brokers [2] have no replica of it"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "at"), [(b"", b"", 0), (b"ab", b"ab", 2), (b"ab", b"ac", 1), (b"", b"a", 0)]
+)
+def test_the_first_byte_that_differs(one: bytes, other: bytes, at: int) -> None:
+    assert first_difference(one, other) == first_difference(other, one) == at
