@@ -3,6 +3,7 @@
 Left to others: what clients do (worker.py), when they are started (run.py).
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -39,6 +40,7 @@ READ_TO_THE_END = {
 }
 """Whose clients must have come to the end of all partitions of these topics."""
 TRACEBACK = "Traceback"
+LOGGED = re.compile(r"%\d\|")  # how librdkafka begins a line of its log
 SHOWN_BEFORE, SHOWN = 500, 3000
 
 
@@ -90,6 +92,10 @@ def kind_of(operation: Operation) -> str:
 
 
 def traceback_in(text: str) -> str:
-    """The first traceback in what a client printed, with what stands before it; empty if there is none."""
+    """The first traceback in what a client printed, with what stands before it; empty if there is none.
+
+    Beside the log of librdkafka, which goes to the same place.
+    """
+    text = "".join(line for line in text.splitlines(keepends=True) if LOGGED.match(line) is None)
     at = text.find(TRACEBACK)
     return "" if at < 0 else text[max(0, at - SHOWN_BEFORE) : at + SHOWN]

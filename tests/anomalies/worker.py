@@ -149,7 +149,8 @@ def main() -> None:
     client = Client(name, int(life), bootstrap, Path(history), int(seed))
     try:
         KINDS[kind](client)
-    except (KafkaException, ApiError, RuntimeError, OSError) as error:
+    except (KafkaException, ApiError, RuntimeError, OSError, SystemError) as error:
+        # SystemError: so Producer.flush ends when librdkafka has been fenced meanwhile
         client.notes.note(Type.INFO, Action.CRASH, error=repr(error))
         print(f"{client.notes.process} ends: {error!r}", file=sys.stderr, flush=True)
         os._exit(1)  # what it has begun is left as it is
