@@ -3,6 +3,7 @@
 Each fault returns how to mend it. Left to others: clients and verdicts (run.py).
 """
 
+import json
 import random
 import shutil
 import signal
@@ -10,13 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from strandline.base.types import TopicPartition as TP
 from strandline.broker.coordinator_partitions import partition_of
 from strandline.client.sync import Admin
 from strandline.local.cluster import LocalCluster
 from strandline.local.embedded_zookeeper import EnvironmentProblem
 from strandline.protocol.errors import ApiError
 from strandline.testing.anomalies import Action, Notes, Type
+from strandline.zookeeper import documents
 from tests.anomalies.client import TOPICS, TRANSACTION_MS
+from tests.faults.drill import zookeeper
 from tests.faults.places import HERE, Field
 from tests.integration.support import until
 
@@ -197,18 +201,23 @@ class Nemesis:
         return wake
 
     def _apart(self, partition: int, follower: int) -> None:
-        """Wait until the follower is in the ISR no more, and the others, who are asked, go on without it."""
-        others = ",".join(each.address for id, each in self.cluster.brokers.items() if id != follower)
+        """Wait until the follower is in the ISR no more, and the others have gone on without it.
 
-        def apart() -> bool:
-            try:
-                with Admin(others) as admin:
-                    (described,) = admin.describe_topics(["t"])
-            except (ApiError, OSError):
-                return False
-            return any(p.partition == partition and follower not in p.isr for p in described.partitions)
-
-        until(apart, APART_S, f"{follower} is not in the ISR of t-{partition} any more", every_s=0.2)
+        ZooKeeper is asked: if the follower is the controller, the others do not hear of the new ISR.
+        """
+        client = zookeeper(self.cluster)
+        try:
+            until(
+                lambda: (
+                    follower not in json.loads(client.get(documents.state_path(TP("t", partition)))[0])["isr"]
+                ),
+                APART_S,
+                f"{follower} is not in the ISR of t-{partition} any more",
+                every_s=0.2,
+            )
+        finally:
+            client.stop()
+            client.close()
         time.sleep(self.random.uniform(*AHEAD_S))
 
     def kill_leader_ahead(self) -> Mend:

@@ -208,7 +208,8 @@ class Reading:
         text = trouble.str().lower()
         if trouble.code() in GONE and ("out of range" in text or "truncation" in text):
             self.note(UNKNOWN)
-            lost = Record(message.topic(), message.partition(), max(UNKNOWN, message.offset() or UNKNOWN))
+            at = message.offset()
+            lost = Record(message.topic(), message.partition(), UNKNOWN if at is None else max(UNKNOWN, at))
             self.client.notes.note(Type.FAIL, Action.POLL, [lost], error=str(trouble))
             raise KafkaException(trouble)
 
