@@ -72,6 +72,8 @@ class BrokerContext:
     """Reads this broker's config and those of these groups, or of all: a client sees its own change."""
     fail: Callable[[BaseException], None]
     """An invariant is broken: the node logs it and stops."""
+    web: tuple[str, int] | None = None
+    """Where the HTTP server listens."""
 
     @property
     def config(self) -> BrokerConfig:

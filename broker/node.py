@@ -72,6 +72,7 @@ from .upkeep.compaction import Compactor
 from .upkeep.disk_failures import DiskFailures
 from .upkeep.log_dir_moves import LogDirMoves
 from .upkeep.passes import Upkeep
+from .web.listener import WebListener
 from .zookeeper_sessions import ZkSessions
 
 __all__ = ["Node", "StartFailed", "build", "serve"]
@@ -125,6 +126,12 @@ class Node:
         self._parts: ReplicaParts
         self._watch: ConfigWatch
         self._group_settings: GroupSettings
+        self._web = WebListener(config)
+
+    @property
+    def web_port(self) -> int | None:
+        """The port of the HTTP server; None if there is none."""
+        return None if self._web.place is None else self._web.place[1]
 
     @property
     def is_ready(self) -> bool:
@@ -142,14 +149,14 @@ class Node:
             undo.pop_all()
 
     async def _abandon(self) -> None:
-        self._stopping = True
+        self._stopping = self._web.view.stopping = True
         await self._stops.aclose()
 
     async def stop(self, *, controlled: bool = True) -> None:
         """Hand over leadership, then stop everything. A second call does nothing."""
         if self._stopping:
             return
-        self._stopping = True
+        self._stopping = self._web.view.stopping = True
         if controlled and self.failure is None and self.config.controlled_shutdown_enable:
             await self._registration.leave()
             await hand_over(self.broker)
@@ -174,7 +181,7 @@ class Node:
     def fail(self, failure: BaseException) -> None:
         """An invariant is broken or all storage is lost: execute nothing more; `run_until` ends the node."""
         if self.failure is None and not self._stopping:
-            self.failure = failure
+            self.failure = self._web.view.failure = failure
             self._turn.is_open = False
             told = {"reason": str(failure)} if isinstance(failure, StorageLost) else {"exc_info": failure}
             logger.critical("broker_failed", broker=self.config.broker_id, **told)
@@ -191,8 +198,11 @@ class Node:
         self._server = Server(config, metrics, HANDLERS, self._turn, self.fail)
         stops.push_async_callback(self._server.stop)
         self.ports = await self._server.bind(config.endpoints, self.doors)
+        stops.push_async_callback(self._web.stop)
+        await self._web.open()
         zk = await connect(config, self._new_zk_client, self.incarnations)
         stops.push_async_callback(disconnect, zk, self.incarnations)
+        self._web.view.zk = zk
         self._turn.before = zk.look  # a process that was paused must check its session first
         self._group_settings = GroupSettings(self.config.groups)
         self._watch = ConfigWatch(zk, self.live, self._group_settings, self.fail)
@@ -212,6 +222,8 @@ class Node:
         stops.push_async_callback(self._close_logs, logs)
         await self._registration.register(self.live.current.advertised(self.ports))
         await self._run(zk, logs, metrics)
+        self._web.view.broker = self.broker
+        await self._web.opened()
         logger.info(
             "broker_started", broker=config.broker_id, ports=self.ports, incarnation=self.broker.incarnation
         )
@@ -250,6 +262,7 @@ class Node:
             forwarder=forwarder, producer_ids=producer_ids, cleaning=self.cleaning, held=held,
             verification=verification, refresh=self._watch.refresh,
             group_settings=self._group_settings, moves=moves, fail=self.fail,
+            web=self._web.place,
         )  # fmt: skip
         upkeep = Upkeep(logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current)
         for part in (parts, groups, transactions, upkeep, self.cleaning, moves):

@@ -29,6 +29,7 @@ from .console import (
 from .moving import moving
 from .why.command import ask_all
 
+ANY_ADDRESS = ("0.0.0.0", "::")
 HEALTH_TOPIC = "strandline-health-check"
 
 
@@ -75,6 +76,7 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
     marks = admin.list_known_offsets(dict.fromkeys(led, LATEST), timeout_ms=BRIEFLY_MS) if led else {}
     lacking = any(len(one.isr) < len(one.replicas) for topic in topics for one in topic.partitions)
     moves = moving(admin) if lacking else {}
+    pages = _pages(admin, {broker.node_id: broker.host for broker in cluster.brokers})
     partitions = []
     for topic in topics:
         for one in topic.partitions:
@@ -100,7 +102,7 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
     return {
         "cluster_id": cluster.cluster_id,
         "controller": cluster.controller_id,
-        "brokers": [broker._asdict() for broker in cluster.brokers],
+        "brokers": [{**broker._asdict(), "web": pages.get(broker.node_id)} for broker in cluster.brokers],
         "under_replicated": sum(p["under_replicated"] for p in partitions),
         "under_min_isr": sum(p["under_min_isr"] for p in partitions),
         "offline": sum(p["offline"] for p in partitions),
@@ -114,6 +116,18 @@ def _metrics(admin: Admin) -> dict[str, Any]:
     brokers = sorted(broker.node_id for broker in admin.describe_cluster().brokers)
     told, _ = ask_all(admin, brokers, "metrics", timeout_ms=BRIEFLY_MS)
     return {str(broker): {**each, "broker": broker} for broker, each in told.items()}
+
+
+def _pages(admin: Admin, hosts: dict[int, str]) -> dict[int, str]:
+    """The URLs of the HTTP servers of brokers that answer and have one."""
+    told, _ = ask_all(admin, sorted(hosts), "web", timeout_ms=BRIEFLY_MS)
+    found = {}
+    for broker, document in told.items():
+        if document["web"] is not None:
+            host, port = document["web"]
+            reached = hosts[broker] if host in ANY_ADDRESS else host
+            found[broker] = f"http://{f'[{reached}]' if ':' in reached else reached}:{port}/"
+    return found
 
 
 def _log_dirs(admin: Admin, brokers: list[int]) -> list[dict[str, Any]]:
@@ -146,14 +160,16 @@ def _min_isr(admin: Admin, topic: str) -> int:
 def drawn(seen: dict[str, Any]) -> RenderableType:
     """The result of `picture` as tables for people."""
     brokers = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("broker", "address", "leads", "follows"):
+    has_pages = any(broker["web"] for broker in seen["brokers"])
+    for name in ("broker", "address", "leads", "follows", *(("web",) if has_pages else ())):
         brokers.add_column(name)
     for broker in seen["brokers"]:
         id = broker["node_id"]
         leads = sum(p["leader"] == id for p in seen["partitions"])
         follows = sum(id in p["replicas"] for p in seen["partitions"]) - leads
         mark = " (controller)" if id == seen["controller"] else ""
-        brokers.add_row(f"{id}{mark}", f"{broker['host']}:{broker['port']}", str(leads), str(follows))
+        page = (broker["web"] or "-",) if has_pages else ()
+        brokers.add_row(f"{id}{mark}", f"{broker['host']}:{broker['port']}", str(leads), str(follows), *page)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("topic", "partition", "leader", "epoch", "replicas", "isr", "high watermark", ""):
         table.add_column(name, justify="right" if name in ("partition", "leader", "epoch") else "left")

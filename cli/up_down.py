@@ -22,6 +22,9 @@ def up(
     port: Annotated[
         int, typer.Option(min=1, max=55_000, help="port of the first broker; the others get the next ports")
     ] = DEFAULT_PORT,
+    web: Annotated[
+        bool, typer.Option(help="serve each broker's state over HTTP, on the port 100 above its own")
+    ] = True,
     override: Annotated[
         list[str] | None,
         typer.Option("--override", help="name=value for every broker, with Kafka's names; may be repeated"),
@@ -33,7 +36,7 @@ def up(
         settings = dict(pair(text, "--override", "log.segment.bytes=1048576") for text in override or [])
         if _runs(dir):
             raise Failure(f"a cluster is already running in {dir}: stop it with strandline down --dir {dir}")
-        cluster = LocalCluster(dir, brokers, settings=settings, first_port=port)
+        cluster = LocalCluster(dir, brokers, settings=settings, first_port=port, web=web)
         with err.status(f"starting ZooKeeper and {brokers} brokers"):
             cluster.start()
         cluster.save()
@@ -43,12 +46,17 @@ def up(
                     "bootstrap": cluster.bootstrap,
                     "zookeeper": cluster.zookeeper,
                     "directory": str(cluster.directory),
-                    "brokers": [{"id": b.id, "address": b.address} for b in cluster.brokers.values()],
+                    "brokers": [
+                        {"id": b.id, "address": b.address, "web": b.page} for b in cluster.brokers.values()
+                    ],
                 }
             )
             return
         out.print(f"{brokers} brokers at [bold]{cluster.bootstrap}[/bold]", soft_wrap=True)
         out.print(f"ZooKeeper at {cluster.zookeeper}, data and logs in {cluster.directory}", soft_wrap=True)
+        if web:
+            pages = " ".join(str(broker.page) for broker in cluster.brokers.values())
+            out.print(f"Web: {pages}", soft_wrap=True)
         more = "" if dir == DEFAULT_DIRECTORY else f" --dir {dir}"
         here = "" if port == DEFAULT_PORT else f" -b {cluster.bootstrap}"
         out.print(f"Inspect: strandline status{here}   Stop: strandline down{more}", soft_wrap=True)

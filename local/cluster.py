@@ -33,10 +33,15 @@ class LocalCluster:
         settings: Mapping[str, str] | None = None,
         first_port: int | None = None,
         zookeeper: str | None = None,
+        web: bool = False,
     ) -> None:
-        """`settings` are Kafka names for every broker; `zookeeper` is an address that runs already."""
+        """`settings` are Kafka names for every broker; `zookeeper` is an address that runs already.
+
+        `web`: each broker has an HTTP port, too.
+        """
         self.directory = directory.resolve()
-        ports = free_ports(2 * brokers) if first_port is None else _ports_from(first_port, brokers)
+        kinds = 3 if web else 2
+        ports = free_ports(kinds * brokers) if first_port is None else _ports_from(first_port, brokers, kinds)
         self.own_zookeeper = None if zookeeper else Zookeeper(self.directory / "zookeeper", free_ports(1)[0])
         address = zookeeper or (self.own_zookeeper.address if self.own_zookeeper else "")
         few = {
@@ -52,6 +57,7 @@ class LocalCluster:
                 ports[brokers + id - 1],
                 address,
                 {**(few if brokers < INTERNAL_REPLICAS else {}), **(settings or {})},
+                web_port=ports[2 * brokers + id - 1] if web else None,
             )
             for id in range(1, brokers + 1)
         }
@@ -136,7 +142,13 @@ class LocalCluster:
             "bootstrap": self.bootstrap,
             "zookeeper": {"address": self.zookeeper, "pid": zookeeper.pid if zookeeper else None},
             "brokers": [
-                {"id": b.id, "port": b.port, "internal_port": b.internal_port, "pid": b.pid}
+                {
+                    "id": b.id,
+                    "port": b.port,
+                    "internal_port": b.internal_port,
+                    "web_port": b.web_port,
+                    "pid": b.pid,
+                }
                 for b in self.brokers.values()
             ],
         }
@@ -165,6 +177,7 @@ def find(directory: Path) -> LocalCluster:
     for entry in brokers:
         broker = cluster.brokers[entry["id"]]
         broker.port, broker.internal_port, broker.pid = entry["port"], entry["internal_port"], entry["pid"]
+        broker.web_port = entry.get("web_port")  # absent if an older version started the cluster
     return cluster
 
 
@@ -194,9 +207,12 @@ def last_words(log: Path) -> str:
     return lines[-1] if lines else f"{log} is empty"
 
 
-def _ports_from(first: int, brokers: int) -> list[int]:
-    """Client ports from `first` on, and as many internal ones from 10,000 above. Raises when one is taken."""
-    ports = [first + i for i in range(brokers)] + [first + 10_000 + i for i in range(brokers)]
+PORT_STEPS = (0, 10_000, 100)  # of the ports for clients, for brokers, for HTTP, from the first one
+
+
+def _ports_from(first: int, brokers: int, kinds: int) -> list[int]:
+    """The ports for clients from `first` on, then those for brokers, and for HTTP; none may be taken."""
+    ports = [first + step + i for step in PORT_STEPS[:kinds] for i in range(brokers)]
     for port in ports:
         if not is_free(port):
             raise EnvironmentProblem(f"port {port} is in use: stop what listens there, or choose --port")

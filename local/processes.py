@@ -48,12 +48,18 @@ class BrokerProcess:
     host: str = "127.0.0.1"
     within: tuple[str, ...] = ()  # a command that starts the broker's command, e.g. nsenter
     environment: dict[str, str] = field(default_factory=dict)
+    web_port: int | None = None  # of the HTTP server, if there is to be one
     pid: int | None = None
     child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
+
+    @property
+    def page(self) -> str | None:
+        """The URL of the HTTP server."""
+        return None if self.web_port is None else f"http://{self.host}:{self.web_port}/"
 
     @property
     def config(self) -> Path:
@@ -78,6 +84,7 @@ class BrokerProcess:
             "inter.broker.listener.name": "INTERNAL",
             "log.dirs": str(self.directory / "data"),
             "zookeeper.connect": self.zookeeper,
+            **({} if self.web_port is None else {"strandline.web.listener": f"{self.host}:{self.web_port}"}),
             **self.settings,
         }
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -45,20 +45,24 @@ def parse_endpoints(name: str, text: str) -> tuple[ListenerAddress, ...]:
     found = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         listener, mark, address = part.partition("://")
-        host, colon, port = address.rpartition(":")
-        if not (mark and colon and listener and port.isascii() and port.isdigit() and int(port) <= 65_535):
-            raise BrokerConfigError(
-                f"{name} = {part!r}: expected NAME://host:port with a port from 0 to 65535"
-            )
-        host = host.removeprefix("[").removesuffix("]")
-        if host and (why := why_no_host(host)) is not None:
-            raise BrokerConfigError(f"{name} = {part!r}: {host!r} is not a host name: {why}")
-        found.append(ListenerAddress(listener.upper(), host, int(port)))
+        host, port = parse_place(name, part, address if mark and listener else "", "NAME://host:port")
+        found.append(ListenerAddress(listener.upper(), host, port))
     if not found:
         raise BrokerConfigError(
             f"{name} is empty: give at least one listener, e.g. PLAINTEXT://127.0.0.1:9092"
         )
     return tuple(found)
+
+
+def parse_place(name: str, part: str, address: str, form: str) -> tuple[str, int]:
+    """Host and port of `host:port`, where `part` is what the user wrote, and `form` what is expected."""
+    host, colon, port = address.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit() and int(port) <= 65_535):
+        raise BrokerConfigError(f"{name} = {part!r}: expected {form} with a port from 0 to 65535")
+    host = host.removeprefix("[").removesuffix("]")
+    if host and (why := why_no_host(host)) is not None:
+        raise BrokerConfigError(f"{name} = {part!r}: {host!r} is not a host name: {why}")
+    return host, int(port)
 
 
 def wrong_advertised(given: str | None, told: Sequence[Address], listeners: Collection[str]) -> Iterator[str]:

@@ -19,13 +19,14 @@ from ...base.values import dataclass
 from ...replication.profiles import DEFAULT, PROFILES, Semantics
 from ...storage.config import StorageConfig
 from ..errors import BrokerConfigError
-from .addresses import ADVERTISED, ListenerAddress, parse_endpoints, wrong_advertised
+from .addresses import ADVERTISED, ListenerAddress, parse_endpoints, parse_place, wrong_advertised
 from .profiles import with_defaults, wrong_profile
 from .sections import (
     ControllerConfig,
     GroupsConfig,
     ReplicationConfig,
     TransactionsConfig,
+    WebConfig,
     ZookeeperConfig,
 )
 
@@ -169,6 +170,7 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
     groups: GroupsConfig = Field(default_factory=GroupsConfig)
     transactions: TransactionsConfig = Field(default_factory=TransactionsConfig)
     controller: ControllerConfig = Field(default_factory=ControllerConfig)
+    web: WebConfig = Field(default_factory=WebConfig)
     zookeeper: ZookeeperConfig
 
     @property
@@ -202,6 +204,23 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
         names = [e.listener for e in self.endpoints]
         return names[0] if len(names) == 1 else "PLAINTEXT"
 
+    @cached_property
+    def web_endpoint(self) -> ListenerAddress | None:
+        """The address of the HTTP server; None if there is none."""
+        text = self.web.listener.strip()
+        if not text:
+            return None
+        host, port = parse_place("strandline.web.listener", text, text, "host:port")
+        return ListenerAddress("web", host or "127.0.0.1", port)
+
+    @cached_property
+    def web_hosts(self) -> frozenset[str]:
+        """The names by which the HTTP server may be asked, beside IP addresses and the machine's own."""
+        given = self.advertised_listeners
+        known = (*self.endpoints, *(parse_endpoints("advertised.listeners", given) if given else ()))
+        further = (part.strip() for part in self.web.hosts.split(","))
+        return frozenset(name.lower() for name in (*(each.host for each in known), *further) if name)
+
     def advertised(self, ports: dict[str, int]) -> tuple[ListenerAddress, ...]:
         """The addresses to register; `ports` are the bound ports, in case the system chose them."""
         given = self.advertised_listeners
@@ -229,6 +248,9 @@ def contradictions(config: BrokerConfig) -> Iterator[str]:
     yield from wrong_profile(config.semantics_profile, config.semantics_accept_loss)
     names = [e.listener for e in config.endpoints]
     yield from _wrong_listeners(config, names)
+    web = config.web_endpoint
+    if web is not None and web.port and (web.host, web.port) in [(e.host, e.port) for e in config.endpoints]:
+        yield f"strandline.web.listener = {config.web.listener!r}: a listener of `listeners` has this address"
     if not config.directories:
         yield "log.dirs is empty: give at least one directory"
     if len(set(config.directories)) < len(config.directories):
@@ -335,6 +357,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "groups": GroupsConfig,
     "transactions": TransactionsConfig,
     "controller": ControllerConfig,
+    "web": WebConfig,
     "zookeeper": ZookeeperConfig,
 }
 

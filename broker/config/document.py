@@ -17,6 +17,7 @@ HEADINGS = {
     "groups": "Consumer groups",
     "transactions": "Transactions",
     "controller": "Topics and the controller",
+    "web": "The HTTP server",
     "zookeeper": "ZooKeeper",
 }
 PREFACE = """# Configuration

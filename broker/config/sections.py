@@ -1,4 +1,4 @@
-"""The sections of BrokerConfig: replication, groups, transactions, the controller, ZooKeeper.
+"""The sections of BrokerConfig: replication, groups, transactions, the controller, ZooKeeper, the web.
 
 Names and defaults are Kafka's wherever Kafka has them (docs/configuration.md is rendered from here).
 Left to others: listeners, and how sections are nested (broker.py), logs (storage/config.py).
@@ -389,3 +389,20 @@ class ZookeeperConfig(BaseModel, frozen=True, extra="forbid"):
         """The node below which all our nodes are; empty for the root."""
         _, slash, path = self.connect.partition("/")
         return (slash + path).rstrip("/")
+
+
+class WebConfig(BaseModel, frozen=True, extra="forbid"):
+    """The HTTP port for people, probes and Prometheus."""
+
+    listener: str = option(
+        "",
+        kafka="strandline.web.listener",
+        help="host:port of the HTTP server (health, readiness, metrics). Without a host: 127.0.0.1; port 0: "
+        "the system chooses one. Empty: no HTTP server. It has no access control.",
+    )
+    hosts: str = option(
+        "",
+        kafka="strandline.web.hosts",
+        help="Further host names, separated by commas, by which the HTTP server may be asked. IP addresses, "
+        "`localhost`, this machine's name and the names in the listeners are accepted without.",
+    )

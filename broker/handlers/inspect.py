@@ -44,6 +44,8 @@ async def handle(broker: "BrokerContext", exchange: Exchange, request: InspectRe
             "transactions": broker.transactions.metrics(),
             "requests": broker.metrics.snapshot(),
         }
+    elif request.about == "web":
+        document = {"broker": broker.id, "web": broker.web}
     elif request.about == "removals":
         partition = _partition(request) if request.topic else None
         document = {"broker": broker.id, "removals": await _in_thread(broker, _removals, partition)}

@@ -2,6 +2,7 @@
 
 import json
 import time
+import urllib.request
 
 import pytest
 
@@ -23,6 +24,9 @@ def test_life_of_a_cluster(alone) -> None:
     seen = alone("status", "--json").json
     assert [broker["node_id"] for broker in seen["brokers"]] == [1, 2, 3]
     assert (seen["under_replicated"], seen["under_min_isr"], seen["offline"]) == (0, 0, 0)
+    for broker in seen["brokers"]:
+        with urllib.request.urlopen(f"{broker['web']}ready", timeout=10) as answer:
+            assert json.load(answer)["broker"] == broker["node_id"]
     first = alone.bootstrap.split(",")[0]
     assert alone("health", "-b", first, "--json").json["brokers"] == 3
     find(directory).brokers[3].kill()

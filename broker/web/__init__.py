@@ -1,0 +1,1 @@
+"""The HTTP server of a broker: health, readiness, metrics; for people, probes and Prometheus."""

@@ -1,0 +1,72 @@
+"""The routes of the HTTP server: one line each.
+
+A handler gets the broker's View and what was asked, and returns an Answer. It may await, but not for long
+(server.py has the deadline), and must not change anything unless its method is POST.
+Left to others: what the handlers answer (their files), HTTP (server.py).
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from urllib.parse import unquote
+
+from ...base.values import dataclass
+from .answer import Answer, Asked, as_json, refused
+from .health import health, ready
+from .view import View
+
+Handler = Callable[[View, Asked], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path, in which `{name}` stands for one part, and what answers it."""
+
+    path: str
+    handler: Handler
+    help: str
+    method: str = "GET"
+    early: bool = False  # answered while the broker starts, too
+
+    def match(self, segments: Sequence[str]) -> dict[str, str] | None:
+        """The named parts of a path that this route answers."""
+        pattern = self.path.strip("/").split("/")
+        if len(pattern) != len(segments):
+            return None
+        parts: dict[str, str] = {}
+        for wanted, segment in zip(pattern, segments, strict=True):
+            if wanted.startswith("{"):
+                parts[wanted[1:-1]] = segment
+            elif wanted != segment:
+                return None
+        return parts
+
+
+async def index(view: View, asked: Asked) -> Answer:
+    """The routes, for who looks in."""
+    routes = {f"{route.method} {route.path}": route.help for route in ROUTES}
+    return as_json({"broker": view.config.broker_id, "phase": view.phase, "routes": routes})
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("/", index, "this list", early=True),
+    Route("/health", health, "whether the process works: 200 or 503", early=True),
+    Route("/ready", ready, "whether writes are acknowledged here: 200 or 503", early=True),
+)
+
+
+async def answer(view: View, method: str, path: str, asked: Asked) -> Answer:
+    """What the route of this path answers. `path` is as it was sent, still with its escapes."""
+    segments = [unquote(segment) for segment in path.strip("/").split("/")]
+    allowed: list[str] = []
+    for route in ROUTES:
+        parts = route.match(segments)
+        if parts is None:
+            continue
+        if method != route.method and (method, route.method) != ("HEAD", "GET"):
+            allowed.append(route.method)
+            continue
+        if view.broker is None and not route.early:
+            return refused(503, "the broker is starting")
+        return await route.handler(view, Asked(parts, asked.query, asked.accept, asked.body))
+    if allowed:
+        return refused(405, f"use {' or '.join(allowed)}")
+    return refused(404, "no such page: see /")

@@ -1,0 +1,36 @@
+"""View: what the routes may see of a broker, from the moment its ports are bound until it has ended.
+
+While the broker starts there are no parts yet, and recovery of logs may take minutes: then `broker` is None.
+Left to others: who fills it in (broker/node.py).
+"""
+
+from typing import TYPE_CHECKING
+
+from ...base.values import dataclass
+from ..config.broker import BrokerConfig
+
+if TYPE_CHECKING:
+    from ...zookeeper.client import ZkClient
+    from ..context import BrokerContext
+
+
+@dataclass(slots=True)
+class View:
+    """The parts of a broker that exist so far."""
+
+    config: BrokerConfig
+    zk: "ZkClient | None" = None
+    broker: "BrokerContext | None" = None
+    stopping: bool = False
+    failure: BaseException | None = None
+    late_s: float = 0.0
+    """By how much the event loop was late at most, in the last seconds."""
+
+    @property
+    def phase(self) -> str:
+        """Where the broker is in its life."""
+        if self.failure is not None:
+            return "failed"
+        if self.stopping:
+            return "stopping"
+        return "running" if self.broker is not None else "starting"
