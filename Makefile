@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SEEDS ?= 100
 FAMILY ?= all
 FRAMES ?= 100000000
-FUZZED ?= .fuzzed/progress.json
+FUZZED ?=
 SEED ?= 1
 MINUTES ?= 10
 
@@ -88,9 +88,9 @@ bench-smoke: setup
 bench: setup
 	$(BIN)/python -m bench.smoke --rounds 5 --minutes 120
 
-# It goes on where FUZZED says that it was, until all seeds of that file have sent so many frames.
+# With FUZZED=file it goes on where that file says that it was, until all its seeds have sent so many frames.
 fuzz: setup
-	$(BIN)/python -m tests.fuzzing.run --frames $(FRAMES) --seed $(SEED) --progress $(FUZZED)
+	$(BIN)/python -m tests.fuzzing.run --frames $(FRAMES) --seed $(SEED) $(if $(FUZZED),--progress $(FUZZED))
 
 # CHECKOUTS: a folder with the sources of each suite, outside of the repository (docs/suites.md).
 suites: setup

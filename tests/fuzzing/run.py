@@ -1,8 +1,8 @@
 """Random requests to a running broker: structure-aware frames of all APIs and versions, whole and damaged.
 
 `make fuzz FRAMES=… SEED=…` is the long run. It sends a million frames to one broker, then begins with a new
-one; where it is stands in a file (`FUZZED=…`), from which it goes on. What must hold, and is looked at every
-20,000 frames:
+one; with `FUZZED=…` where it is stands in that file, from which it goes on. What must hold, and is looked at
+every 20,000 frames:
 
 - the broker lives, and writes no traceback;
 - every request that is whole is answered, in the schema's form, and with no error that nobody foresaw; a
@@ -153,6 +153,11 @@ def main(frames: int, seed: int, path: Path | None) -> None:
     what it has sent is kept, and the next run with this seed goes on behind it.
     """
     progress, ends = Progress(path, seed), list[int]()
+    own = progress.own
+    if own.complaints:
+        print(f"{path}: seed {seed} has complaints. What is mended is looked at with another seed, or file")
+    elif progress.frames >= frames:
+        print(f"{path}: all of the {frames:,} frames were sent. More of them go on; or take another file")
     fuzz: Fuzz | None = None
 
     def end(number: int, _: object) -> None:
@@ -160,9 +165,7 @@ def main(frames: int, seed: int, path: Path | None) -> None:
         if fuzz is not None:
             fuzz.is_enough = True
 
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, end)
-    own = progress.own
+    before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM)}
     while progress.frames < frames and not ends and not own.complaints:
         own.rounds += 1
         progress.save()
@@ -173,6 +176,8 @@ def main(frames: int, seed: int, path: Path | None) -> None:
             own.complaints += fuzz.complaints
         fuzz = None
         progress.save()
+    for each, handler in before.items():
+        signal.signal(each, handler)
     print(
         f"seed {seed}: {own.frames:,} frames in {own.seconds:,.0f} s, {own.rounds} rounds; "
         f"{own.whole.total():,} answered ({len(own.whole)} APIs and versions, the rarest "

@@ -31,6 +31,7 @@ from tests.fuzzing.ledger import Ledger
 from tests.fuzzing.lines import Lines
 from tests.fuzzing.model import Asked, read
 from tests.fuzzing.progress import Progress
+from tests.fuzzing.run import main
 from tests.fuzzing.watch import Watch
 from tests.listener import Listener
 from tests.protocol.damaged import batch
@@ -191,6 +192,10 @@ async def test_a_broker_that_breaks_a_rule_is_noticed(breaking: str, complaint: 
 
     await asyncio.to_thread(run)
     listener.close()
+    await asyncio.sleep(0)  # what was cut is closed in the loop's next turn
+    async with asyncio.timeout(10):
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
     assert bool(judge.complaints) == bool(complaint)
     assert all(complaint in each for each in judge.complaints[:1])
     if not complaint:
@@ -243,6 +248,19 @@ class TestProgress:
         assert other.frames == 15
         again = Progress(path, 1)
         assert (again.frames, again.own.rounds, again.own.whole) == (15, 3, {"FETCH v4": 9})
+
+    @pytest.mark.parametrize(
+        ("complaints", "told"), [(["it ended"], "it ended"), ([], "all of the 10 frames")]
+    )
+    def test_a_run_that_has_ended_is_told(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], complaints: list[str], told: str
+    ) -> None:
+        progress = Progress(tmp_path / "fuzzed.json", 1)
+        progress.own.frames, progress.own.complaints = 10, complaints
+        progress.save()
+        with pytest.raises(SystemExit) as ended:
+            main(10, 1, tmp_path / "fuzzed.json")
+        assert told in capsys.readouterr().out and ended.value.code == bool(complaints)
 
     def test_a_file_of_something_else_is_named(self, tmp_path: Path) -> None:
         path = tmp_path / "fuzzed.json"
