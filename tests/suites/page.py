@@ -29,7 +29,7 @@ END = """
 
 `make suites CHECKOUTS=folder` runs all of them, on both, and renders this page; the folder has a checkout of
 each at the release of the table, in a folder of its name: aiokafka, kafka-python, confluent-kafka-python,
-sarama. A single one:
+sarama, librdkafka. A single one:
 
 ```
 python -m tests.suites aiokafka --checkout folder/aiokafka [--against kafka] [--only EXPRESSION] [--save]
@@ -38,8 +38,10 @@ python -m tests.suites aiokafka --checkout folder/aiokafka [--against kafka] [--
 A Python suite gets an environment of its own under `~/.cache/strandline/suites`, with the client as it was
 released. sarama's sources come with their tests from Go's module proxy (`go mod download`), or from a
 checkout; toxiproxy, through which its tests cut connections, is built by Go once per user. Its tests dial
-127.0.0.1:29091 to 29095, which must be free. The suites are no part of `make test`: on two busy cores they
-took 4 to 6 minutes (aiokafka, sarama) or 1 to 2 (the others) for each of the two.
+127.0.0.1:29091 to 29095, which must be free. librdkafka's checkout must have been built, with its tests, as
+its own README tells (four of them want RapidJSON); tests that need no broker are not run, nor are those that
+it calls known issues. The suites are no part of `make test`: on two busy cores they took 8 to 9 minutes
+(librdkafka), 4 to 6 (aiokafka, sarama) or 1 to 3 (the others) for each of the two.
 
 This page is rendered by `make docs` from `tests/suites/results/` and `tests/suites/reasons/`.
 """

@@ -17,6 +17,7 @@ from strandline.local.ports import free_ports
 from tests.conformance.kafka_peer import KafkaBroker
 
 FULL_START_S = 120.0
+BENCHMARKED = {"log.segment.bytes", "message.max.bytes", "min.insync.replicas", "replica.fetch.max.bytes"}
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,10 @@ class Kafka4(Cluster):
     def __init__(self, directory: Path, shape: Shape) -> None:
         super().__init__(directory, shape)
         assert shape.first_id == 1, "the nodes of a quorum are numbered from 1 on"
-        self.system = Kafka43(self.directory, shape.brokers, {"min.insync.replicas": "1", **shape.settings})
+        self.system = Kafka43(self.directory, shape.brokers, shape.settings)
+        for process in self.system.processes.values():
+            for name in BENCHMARKED - shape.settings.keys():
+                process.settings.pop(name, None)
 
     @property
     def ports(self) -> dict[int, int]:

@@ -10,6 +10,7 @@ import pytest
 from tests.suites.checkout import Stated, version_of
 from tests.suites.declared import Suite
 from tests.suites.every import SUITES
+from tests.suites.librdkafka import Part, Report, declared, read_report
 from tests.suites.page import PAGE, render
 from tests.suites.running import read_junit
 from tests.suites.sarama import read_events
@@ -132,3 +133,67 @@ def test_events_of_go(tmp_path: Path) -> None:
     (tmp_path / "events").write_text("\n".join([*lines, "go: downloading something"]))
     run = read_events(tmp_path / "events", Run("any", "1", "kafka"))
     assert run.tests == {"TestA": "passed", "TestB/v1": "passed", "TestB/v2": "failed", "TestC": "failed"}
+
+
+TABLE = """
+struct test tests[] = {
+    _TEST(0004_conf, TEST_F_LOCAL),
+    _TEST(0031_get_offsets, 0),
+    _TEST(0031_get_offsets_mock, TEST_F_LOCAL),
+    _TEST(0066_plugins,
+          TEST_F_LOCAL | TEST_F_KNOWN_ISSUE_WIN32,
+          .extra = "any"),
+    _TEST(0068_produce_timeout, TEST_F_SOCKEM),
+    _TEST(0081_admin, 0, TEST_BRKVER(0, 10, 2, 0)),
+    {NULL}};
+"""
+PARTS = """
+static void do_test_CreateTopics(const char *what,
+                                 int op_timeout) {
+        SUB_TEST_QUICK("%s", what);
+static void
+do_test_CreateAcls(rd_kafka_t *rk, rd_kafka_queue_t *useq, int version) {
+        SUB_TEST_QUICK();
+static void do_test_apis(rd_kafka_type_t cltype) {
+        do_test_CreateTopics("any", 0);
+"""
+PRINTED = """\x1b[33m[0092_mixed_msgver          /  0.001s] WARN: SKIPPING TEST: too old\x1b[0m
+\x1b[33m[0092_mixed_mock            /  0.000s] WARN: SKIPPING TEST: Filtered due to negative test flags\x1b[0m
+\x1b[31m### Test "0092_fails (do_it:1: acks)" failed at test.c:7:wait() at Mon Nov 23 12:00:00 2026: ###
+2 of 3 arrived
+\x1b[31m### Test "0092_late" failed at test.c:9:check() at Mon Nov 23 12:01:00 2026: ###
+it timed out
+"""
+
+
+def test_a_report_of_librdkafka(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test.c").write_text(TABLE)
+    (tmp_path / "tests" / "0081-admin.c").write_text(PARTS)
+    admin = [Part("0081", "do_test_CreateTopics"), Part("0081", "do_test_CreateAcls")]
+    assert declared(tmp_path) == [Part("0031"), Part("0068"), *admin]
+    states = {
+        "0092_mixed_msgver": "SKIPPED",
+        "0092_mixed_mock": "SKIPPED",
+        "0092_works": "PASSED",
+        "0092_fails": "FAILED",
+        "0092_late": "RUNNING",
+        "0093_other": "PASSED",
+    }
+    table: dict[str, dict[str, object]] = {
+        name: {"state": state, "duration": 1} for name, state in states.items()
+    }
+    run = Run("any", "1", "kafka")
+    read_report(Part("0092"), Report(table, PRINTED), run)
+    read_report(Part("0094"), Report({}, "Segmentation fault"), run)
+    read_report(admin[0], Report({"0081_admin": {"state": "PASSED", "duration": 1}}, ""), run)
+    assert run.tests == {
+        "0092_mixed_msgver": "skipped",
+        "0092_works": "passed",
+        "0092_fails": "failed",
+        "0092_late": "failed",
+        "0094": "failed",
+        "0081_admin/do_test_CreateTopics": "passed",
+    }
+    assert run.said["0092_fails"] == "2 of 3 arrived" and run.said["0092_mixed_msgver"] == "too old"
+    assert run.said["0094"] == "Segmentation fault"
