@@ -31,7 +31,7 @@ def test_a_short_run_holds_and_has_tested_something() -> None:
         pytest.skip(ran.stderr.strip())
     said = ran.stdout
     assert ran.returncode == 0 and said.rstrip().endswith("HELD"), said[-20_000:] + ran.stderr[-5_000:]
-    assert re.findall(r"^(\S+) +(\d+)$", said, re.MULTILINE) == [(name, "0") for name in NAMES], said
+    assert re.findall(r"^([^\s:]+) +(\d+)$", said, re.MULTILINE) == [(name, "0") for name in NAMES], said
     for counted in (r"(\d+) committed", r"(\d+) aborted", r"(\d+) acknowledged for good", r"(\d+) polls"):
         assert int(re.search(counted, said)[1]) > 0, said
     assert int(re.search(r"^faults: (\d+)$", said, re.MULTILINE)[1]) >= len(FAULTS), said
