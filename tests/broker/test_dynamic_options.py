@@ -19,6 +19,7 @@ from strandline.broker.config.dynamic import (
     overlaid,
     type_of,
 )
+from strandline.broker.config.groups import GROUP_OPTIONS
 from strandline.broker.config.live import LiveConfig
 from strandline.controller.requests.config_changes import Kind
 from strandline.protocol.errors import InvalidConfig
@@ -151,7 +152,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
 
 
 def test_types_are_kafkas() -> None:
-    assert set(OPTIONS) >= INTS
+    assert {*OPTIONS, *GROUP_OPTIONS} >= INTS
     of = {name: type_of(name, place.option) for name, place in OPTIONS.items()}
     assert (of["log.segment.bytes"], of["log.retention.ms"], of["min.insync.replicas"]) == (3, 5, 3)
     assert (of["offsets.topic.replication.factor"], of["log.cleaner.min.cleanable.ratio"]) == (4, 6)

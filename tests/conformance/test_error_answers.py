@@ -150,6 +150,7 @@ def of_settings() -> Iterator[Any]:
                 )
             ]
         )
+    yield cluster.ListConfigResourcesRequest(resource_types=[77])
     yield cluster.DescribeClusterRequest(endpoint_type=2)
     for name, level in (("metadata.version", 20), ("", 1)):
         yield features.UpdateFeaturesRequest(

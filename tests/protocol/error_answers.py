@@ -54,6 +54,7 @@ BESIDE_ERRORS: dict[str, dict[str, Any]] = {
     "InitProducerIdResponse": {"producer_id": -1, "producer_epoch": -1},
     "EpochEndOffset": {"leader_epoch": -1, "end_offset": -1},
     "DescribeConfigsResult": {"configs": []},
+    "ListConfigResourcesResponse": {"config_resources": []},
     "AlteredResource": {},
     "DescribeLogDirsResponse": {"results": []},
     "DescribeLogDirsResult": {"topics": []},
