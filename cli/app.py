@@ -14,6 +14,11 @@ COMMANDS = {
     # name: (module, function)
     "up": ("up_down", "up"),
     "down": ("up_down", "down"),
+    "start": ("brokers", "start"),
+    "stop": ("brokers", "stop"),
+    "kill": ("brokers", "kill"),
+    "pause": ("brokers", "pause"),
+    "resume": ("brokers", "resume"),
     "status": ("status", "status"),
     "health": ("status", "health"),
     "lost": ("why.lost", "lost"),
@@ -36,7 +41,8 @@ GROUPS = {
 PASSED_THROUGH = {"broker": "serve", "dump": "dump.command"}
 """Commands that parse their own arguments: a broker to start fast, dump for Kafka's one-dash flags."""
 ORDER = (
-    *("up", "status", "health", "down", "topics", "produce", "consume", "groups", "transactions", "configs"),
+    *("up", "status", "health", "down", "start", "stop", "kill", "pause", "resume"),
+    *("topics", "produce", "consume", "groups", "transactions", "configs"),
     *("reassign", "elect-leaders", "why", "lost", "dump", "zookeeper", "broker", "demo", "simulate", "docs"),
 )
 """All names, in the order of the help."""

@@ -9,10 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..client.admin.configs import ConfigChange, ConfigEntry, ConfigSource, ResourceType, changes_of
-from ..client.sync import Admin
 from .console import (
     DEFAULT_BOOTSTRAP,
-    PATIENCE,
     AsJson,
     Bootstrap,
     WrongUsage,
@@ -22,6 +20,7 @@ from .console import (
     show,
     tell,
 )
+from .reach import connect
 
 app = typer.Typer(
     no_args_is_help=True, help="Show and change the settings of topics, consumer groups and brokers."
@@ -59,7 +58,7 @@ def describe(
     """Show what was set, and where; with --all or --json every setting in force."""
     with clear_errors():
         resource = _resource(topic, broker, default, group)
-        with Admin(bootstrap, **PATIENCE) as admin:
+        with connect(bootstrap) as admin:
             found = admin.describe_configs(**resource, documentation=as_json)
         if as_json:
             show([_in_full(entry) for entry in found], True)
@@ -71,7 +70,7 @@ def describe(
 @app.command("list")
 def list_groups(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
     """List the consumer groups that have settings of their own, whether they exist or not."""
-    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+    with clear_errors(), connect(bootstrap) as admin:
         found = admin.list_config_resources(ResourceType.GROUP)
         show([{"group": one.name} for one in sorted(found)], as_json)
 
@@ -100,7 +99,7 @@ def alter(
         resource, changes = _resource(topic, broker, default, group), changes_from(settings, delete)
         if not changes:
             raise WrongUsage("nothing to change: give --set NAME=VALUE or --delete NAME")
-        with Admin(bootstrap, **PATIENCE) as admin:
+        with connect(bootstrap) as admin:
             admin.incremental_alter_configs(changes, **resource, validate_only=validate_only)
         done = "can be changed (nothing was: --validate-only)" if validate_only else "changed"
         told = {

@@ -22,6 +22,7 @@ from .console import (
     print_json,
     show,
 )
+from .reach import connect
 
 PATIENCE_MS = 30_000
 
@@ -59,7 +60,7 @@ def elect_leaders(
         if (topic is None) == (not every) or (partition and topic is None):
             raise WrongUsage("expected --topic T, --topic T --partition N, or --all")
         kind = Election.UNCLEAN if unclean else Election.PREFERRED
-        with Admin(bootstrap, default_api_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS) as admin:
+        with connect(bootstrap, default_api_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS) as admin:
             wanted = None if topic is None else _partitions(admin, topic, partition)
             outcomes = admin.elect_leaders(kind, wanted)
             leaders = _leaders(admin, outcomes)

@@ -11,7 +11,6 @@ from ..protocol.messages.offsets import EARLIEST, LATEST
 from .console import (
     BRIEFLY_MS,
     DEFAULT_BOOTSTRAP,
-    PATIENCE,
     AsJson,
     Bootstrap,
     Failure,
@@ -20,6 +19,7 @@ from .console import (
     show,
     tell,
 )
+from .reach import connect
 
 app = typer.Typer(
     no_args_is_help=True, help="List, describe, reset and delete consumer groups; remove members."
@@ -29,14 +29,14 @@ app = typer.Typer(
 @app.command("list")
 def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
     """List the groups and their states."""
-    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+    with clear_errors(), connect(bootstrap) as admin:
         show([one._asdict() for one in admin.list_groups()], as_json)
 
 
 @app.command()
 def describe(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
     """Show the committed offset, lag and member of each partition."""
-    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+    with clear_errors(), connect(bootstrap) as admin:
         (described,) = admin.describe_groups([group])
         if described.state == "Dead":
             raise Failure(f"group {group} does not exist")
@@ -76,7 +76,7 @@ def reset_offsets(
     """Set the committed offsets of a group that has no members."""
     with clear_errors():
         offset, time = _goal(to)
-        with Admin(bootstrap, **PATIENCE) as admin:
+        with connect(bootstrap) as admin:
             partitions = _partitions(admin, topic, partition)
             first, end = (admin.list_offsets(dict.fromkeys(partitions, at)) for at in (EARLIEST, LATEST))
             if offset is not None:
@@ -113,7 +113,7 @@ def remove_member(
         named = [one for one in (member, instance) if one is not None]
         if len(named) + everyone != 1:
             raise WrongUsage("expected one of --member-id, --instance-id and --all")
-        with Admin(bootstrap, **PATIENCE) as admin:
+        with connect(bootstrap) as admin:
             if member is not None:
                 admin.remove_group_members(group, [MemberToRemove(member)])
             elif instance is not None:
@@ -136,7 +136,7 @@ def delete_offsets(
     as_json: AsJson = False,
 ) -> None:
     """Forget what a group has committed for a topic that none of its members reads."""
-    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+    with clear_errors(), connect(bootstrap) as admin:
         committed = admin.list_group_offsets(group)
         gone = [p for p in sorted(committed) if p.topic == topic and partition in (None, p.partition)]
         if not gone:
@@ -150,7 +150,7 @@ def delete_offsets(
 @app.command()
 def delete(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
     """Delete a group that has no members, with its committed offsets."""
-    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+    with clear_errors(), connect(bootstrap) as admin:
         admin.delete_groups([group])
         tell(f"Deleted group {group}.", {"group": group, "deleted": True}, as_json)
 

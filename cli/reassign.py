@@ -18,7 +18,6 @@ from ..client.sync import Admin
 from ..protocol.errors import NoReassignmentInProgress
 from .console import (
     DEFAULT_BOOTSTRAP,
-    PATIENCE,
     AsJson,
     Bootstrap,
     Failure,
@@ -30,6 +29,7 @@ from .console import (
     show,
     tell,
 )
+from .reach import connect
 from .reassign_plan import Targets, proposed, read, written
 
 LOOK_EVERY_S = 0.5
@@ -66,7 +66,7 @@ def reassign(
             raise WrongUsage(
                 "expected exactly one of --generate, --execute PLAN, --verify PLAN, --cancel PLAN, --list"
             )
-        with Admin(bootstrap, **PATIENCE) as admin:
+        with connect(bootstrap) as admin:
             if generate:
                 _generate(admin, topics, brokers, as_json)
             elif execute is not None:

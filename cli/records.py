@@ -33,6 +33,7 @@ from .console import (
     err,
     print_json,
 )
+from .reach import reached
 
 IN_FLIGHT_MAX = 10_000
 CHUNK_BYTES = 1 << 16
@@ -70,7 +71,7 @@ def produce(
             if not path.is_file():
                 raise WrongUsage(f"cannot read {path}")
         sent = asyncio.run(
-            _send(bootstrap, topic, acks, timeout, _records(files, key, key_separator, format))
+            _send(reached(bootstrap), topic, acks, timeout, _records(files, key, key_separator, format))
         )
         if as_json:
             print_json({"topic": topic, "acknowledged": sent})
@@ -141,7 +142,7 @@ def consume(
         if group is not None and partition is not None:
             raise WrongUsage("--group and --partition exclude each other: the group assigns partitions")
         reading = _Reading(topic, partition, offset, from_beginning, group, max_messages, follow)
-        shown = asyncio.run(reading.run(bootstrap, lambda record: _print(record, format, as_json)))
+        shown = asyncio.run(reading.run(reached(bootstrap), lambda record: _print(record, format, as_json)))
         err.print(counted(shown, "record"))
 
 

@@ -1,6 +1,7 @@
 """`strandline status` and `health`: the state of a cluster, and whether it can be used."""
 
 import threading
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,12 +13,13 @@ from rich.text import Text
 from ..base.types import TopicPartition
 from ..client.admin.descriptions import NewTopic
 from ..client.sync import Admin
+from ..local.members import seen_from, title
+from ..local.processes import State, joined
 from ..protocol.errors import ApiError
 from ..protocol.messages.offsets import LATEST
 from .console import (
     BRIEFLY_MS,
     DEFAULT_BOOTSTRAP,
-    PATIENCE,
     AsJson,
     Bootstrap,
     Failure,
@@ -27,6 +29,8 @@ from .console import (
     tell,
 )
 from .moving import moving
+from .reach import connect
+from .up_down import DEFAULT_DIRECTORY, Directory
 from .why.command import ask_all
 
 ANY_ADDRESS = ("0.0.0.0", "::")
@@ -37,23 +41,44 @@ def status(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     watch: Annotated[bool, typer.Option("--watch", help="refresh once a second")] = False,
     internal: Annotated[bool, typer.Option("--internal", help="include internal topics")] = False,
+    dir: Directory = DEFAULT_DIRECTORY,
     as_json: AsJson = False,
 ) -> None:
-    """Show brokers, leaders, ISRs, high watermarks, log directories, and what is wrong."""
-    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+    """Show brokers, leaders, ISRs, high watermarks, log directories, and what is wrong.
+
+    Of a cluster that `up` started here, also which of its processes are stopped or paused.
+    """
+    with clear_errors(), connect(bootstrap) as admin:
+
+        def seen() -> dict[str, Any]:
+            found = picture(admin, internal)
+            return {**found, "processes": processes(dir, found["brokers"])}
+
         if as_json:
-            print_json({**picture(admin, internal), "metrics": _metrics(admin)})
+            print_json({**seen(), "metrics": _metrics(admin)})
         elif not watch:
-            out.print(drawn(picture(admin, internal)))
+            out.print(drawn(seen()))
         else:
-            with Live(drawn(picture(admin, internal)), console=out, screen=True) as live:
+            with Live(drawn(seen()), console=out, screen=True) as live:
                 while not threading.Event().wait(1.0):
-                    live.update(drawn(picture(admin, internal)))
+                    live.update(drawn(seen()))
+
+
+def processes(directory: Path, brokers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The processes of the cluster that `up` started in `directory`; none if `brokers` are not of it."""
+    cluster = seen_from(directory, [joined(one["host"], one["port"]) for one in brokers])
+    if cluster is None:
+        return []
+    places = {str(id): broker.address for id, broker in cluster.brokers.items()}
+    return [
+        {"name": name, "state": state.value, "address": places.get(name, cluster.zookeeper)}
+        for name, state in cluster.processes.items()
+    ]
 
 
 def health(bootstrap: Bootstrap = "localhost:9092", as_json: AsJson = False) -> None:
     """Exit with 0 if a controller accepts new topics through this broker, else 1 with the reason."""
-    with clear_errors(), Admin(bootstrap, request_timeout_ms=5000, default_api_timeout_ms=5000) as admin:
+    with clear_errors(), connect(bootstrap, request_timeout_ms=5000, default_api_timeout_ms=5000) as admin:
         cluster = admin.describe_cluster()
         if cluster.controller_id < 0:
             raise Failure("no controller: topics cannot be created and no leader can be elected")
@@ -180,7 +205,17 @@ def drawn(seen: dict[str, Any]) -> RenderableType:
         table.add_row(*map(str, row), _trouble(one))
     counts = ("under_replicated", "under_min_isr", "offline")
     line = ", ".join(f"{name.replace('_', ' ')} {seen[name]}" for name in counts)
-    return Group(brokers, "", table, "", line, *map(_disk_trouble, seen["log_dirs"]))
+    idle = [one for one in seen.get("processes", ()) if one["state"] != State.RUNNING]
+    return Group(brokers, *map(_idle, idle), "", table, "", line, *map(_disk_trouble, seen["log_dirs"]))
+
+
+REMEDIES = {State.STOPPED: "start", State.PAUSED: "resume"}
+
+
+def _idle(one: dict[str, Any]) -> RenderableType:
+    """A line about a process that is stopped or paused, with the command that brings it back."""
+    remedy = f"strandline {REMEDIES[State(one['state'])]} {one['name']}"
+    return Text(f"{title(one['name'])} ({one['address']}) is {one['state']}: {remedy}", style="yellow")
 
 
 def _disk_trouble(one: dict[str, Any]) -> RenderableType:

@@ -10,19 +10,20 @@ from typing import Annotated
 import typer
 
 from ..base.types import TopicPartition
+from ..client.admin.configs import ConfigSource
 from ..client.admin.descriptions import NewTopic, TopicDescription
 from ..client.admin.reassignments import PartitionReassignment
 from ..client.admin.record_deletion import ALL_COMMITTED
 from ..client.sync import Admin
 from ..local.embedded_zookeeper import EnvironmentProblem
-from ..protocol.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from ..protocol.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition
+from ..storage.log.checkpoints import kafka_uuid
 from ..zookeeper.client import NoNode, ZkUnreachable
 from ..zookeeper.documents import RegistrationDocument, parse
 from ..zookeeper.kazoo_client import KazooZkClient
 from .configs import changes_from
 from .console import (
     DEFAULT_BOOTSTRAP,
-    PATIENCE,
     AsJson,
     Bootstrap,
     Failure,
@@ -36,6 +37,7 @@ from .console import (
     tell,
 )
 from .moving import Moves, moving
+from .reach import connect, zookeeper_reached
 
 OFFSET_DIGITS, OFFSET_MAX = 19, (1 << 63) - 1
 
@@ -103,15 +105,23 @@ def describe(
     zookeeper: Zookeeper = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show each partition's leader, replicas, in-sync replicas (isr) and the others (osr)."""
+    """Show a topic's id and settings, and each partition's leader, replicas, isr and the others (osr)."""
     with clear_errors(), _admin(bootstrap, zookeeper) as admin:
         found = admin.describe_topics([topic] if topic else None)
         moves = moving(admin)
         if as_json:
-            print_json([row for described in found for row in _rows(described, moves)])
+            rows = [
+                {**row, "topic_id": kafka_uuid(described.topic_id), "settings": settings}
+                for described in found
+                for settings in (_settings(admin, described.name),)
+                for row in _rows(described, moves)
+            ]
+            print_json(rows)
             return
         for described in found:
-            show(_rows(described, moves), False, f"{described.name}  id {described.topic_id}")
+            show(_rows(described, moves), False, f"{described.name}  id {kafka_uuid(described.topic_id)}")
+            own = ", ".join(f"{name}={value}" for name, value in _settings(admin, described.name).items())
+            out.print(f"settings: {own or '(none of its own)'}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -156,7 +166,7 @@ def alter(
 
 @app.command()
 def delete(
-    topic: str,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="one or several topics")],
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="succeed if the topic does not exist")
     ] = False,
@@ -164,17 +174,31 @@ def delete(
     zookeeper: Zookeeper = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a topic and its records."""
+    """Delete topics and their records. If one cannot be deleted, the others are all the same."""
     with clear_errors(), _admin(bootstrap, zookeeper) as admin:
-        deleted = True
-        try:
-            admin.delete_topics([topic])
-        except UnknownTopicOrPartition:
-            if not if_exists:
-                raise
-            deleted = False
-        sentence = f"Deleted topic {topic}." if deleted else f"Topic {topic} does not exist."
-        tell(sentence, {"topic": topic, "deleted": deleted}, as_json)
+        refused: dict[str, str] = {}
+        rows: list[dict[str, object]] = []
+        for topic in dict.fromkeys(topics):
+            try:
+                admin.delete_topics([topic])
+            except UnknownTopicOrPartition as error:
+                if not if_exists:
+                    refused[topic] = str(error)
+                rows.append({"topic": topic, "deleted": False})
+            except ApiError as error:
+                refused[topic] = str(error)
+                rows.append({"topic": topic, "deleted": False})
+            else:
+                rows.append({"topic": topic, "deleted": True})
+        sentences = [
+            f"Deleted topic {row['topic']}." if row["deleted"] else f"Topic {row['topic']} does not exist."
+            for row in rows
+            if row["topic"] not in refused
+        ]
+        if sentences or as_json:
+            tell("\n".join(sentences), rows[0] if len(topics) == 1 and not refused else rows, as_json)
+        if refused:
+            raise Failure("; ".join(f"topic {name} was not deleted: {why}" for name, why in refused.items()))
 
 
 @app.command("delete-records")
@@ -205,6 +229,13 @@ def delete_records(
             for one, begins_at in sorted(low.items())
         ]
         show(rows, as_json)
+
+
+def _settings(admin: Admin, topic: str) -> dict[str, str | None]:
+    """The settings that the topic has of its own."""
+    entries = admin.describe_configs(topic=topic)
+    own = [one for one in entries if one.source is ConfigSource.DYNAMIC_TOPIC_CONFIG]
+    return {one.name: one.value for one in sorted(own)}
 
 
 def _offset(text: str) -> int:
@@ -241,16 +272,17 @@ def _gains(one: PartitionReassignment | None) -> dict[str, object]:
 def _admin(bootstrap: str, zookeeper: str | None) -> Admin:
     """An Admin client of the given brokers, or of those registered in the given ZooKeeper."""
     brokers = bootstrap if zookeeper is None else asyncio.run(_registered(zookeeper))
-    return Admin(brokers, **PATIENCE)
+    return connect(brokers)
 
 
 async def _registered(address: str) -> str:
+    zookeeper_reached(address)
     zk = KazooZkClient(address, 6000, connect_timeout_s=5)
     try:
         await zk.start()
     except ZkUnreachable:
         raise EnvironmentProblem(
-            f"no ZooKeeper answers at {address}: is it running, is the address right?"
+            f"no ZooKeeper answers at {address}, though something listens there: is the address right?"
         ) from None
     try:
         ids = await zk.children("/brokers/ids")

@@ -14,7 +14,6 @@ from ..client.admin.transactions import ProducerDescription
 from ..client.sync import Admin
 from .console import (
     DEFAULT_BOOTSTRAP,
-    PATIENCE,
     AsJson,
     Bootstrap,
     Failure,
@@ -23,6 +22,7 @@ from .console import (
     show,
     tell,
 )
+from .reach import connect
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions, and find hanging ones.")
 
@@ -42,7 +42,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the transactional ids, their producers and states."""
-    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+    with clear_errors(), connect(bootstrap) as admin:
         listed = admin.list_transactions(state or (), duration_ms=longer_than)
         show([one._asdict() for one in listed], as_json)
 
@@ -54,7 +54,7 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a transactional id, and the partitions of its transaction."""
-    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+    with clear_errors(), connect(bootstrap) as admin:
         (one,) = admin.describe_transactions([transactional_id])
         row = one._asdict() | {"partitions": [str(partition) for partition in one.partitions]}
         show([row if as_json else row | {"started_ms": _time(one.started_ms)}], as_json)
@@ -68,7 +68,7 @@ def producers(
     as_json: AsJson = False,
 ) -> None:
     """Show who writes to a partition, and whose transaction is open there."""
-    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+    with clear_errors(), connect(bootstrap) as admin:
         where = TopicPartition(topic, partition)
         rows = [_producer(one, as_json) for one in admin.describe_producers([where])[where]]
         show(rows, as_json, None if as_json else str(where))
@@ -94,7 +94,7 @@ def find_hanging(
     with clear_errors():
         if partition is not None and topic is None:
             raise WrongUsage("--partition needs --topic")
-        with Admin(bootstrap, **PATIENCE) as admin:
+        with connect(bootstrap) as admin:
             wanted = None if topic is None else _partitions(admin, topic, partition)
             found = admin.find_hanging_transactions(wanted, idle_ms=int(timeout_minutes * 60_000))
         rows = [
@@ -121,7 +121,7 @@ def abort(
         if (start_offset is None) == (producer_id is None):
             raise WrongUsage("expected exactly one of --start-offset, --producer-id")
         where = TopicPartition(topic, partition)
-        with Admin(bootstrap, **PATIENCE) as admin:
+        with connect(bootstrap) as admin:
             opened = [
                 one for one in admin.describe_producers([where])[where] if one.transaction_start is not None
             ]

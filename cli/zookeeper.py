@@ -8,18 +8,33 @@ from typing import Annotated, Any
 
 import typer
 
+from ..local.cluster import ZOOKEEPER, find
 from ..local.embedded_zookeeper import EnvironmentProblem, command
 from ..local.ports import is_free
+from ..local.processes import State
 from ..zookeeper.client import NoNode, Stat, ZkUnreachable
 from ..zookeeper.kazoo_client import KazooZkClient
 from .console import AsJson, Failure, WrongUsage, clear_errors, out, print_json
+from .reach import own_cluster, zookeeper_reached
 
 app = typer.Typer(
     invoke_without_command=True,
     help="Run the ZooKeeper that ships with the pyspark wheel, or read its nodes.",
 )
 
-Address = Annotated[str, typer.Option("--zookeeper", "-z", help="host:port, with /chroot if used")]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--zookeeper",
+        "-z",
+        help="host:port, with /chroot if used (default: that of the cluster of `up`, or localhost:2181)",
+    ),
+]
+Cluster = Annotated[
+    Path | None,
+    typer.Option("--dir", "-d", help="the directory of `up`, to find the ZooKeeper of its cluster"),
+]
+DEFAULT_ADDRESS = "localhost:2181"
 
 
 @app.callback()
@@ -42,10 +57,10 @@ def run(
 
 
 @app.command()
-def get(path: str, zookeeper: Address = "localhost:2181", as_json: AsJson = False) -> None:
+def get(path: str, zookeeper: Address = None, dir: Cluster = None, as_json: AsJson = False) -> None:
     """Print a znode: data (JSON indented), version and owner."""
     with clear_errors():
-        data, stat = asyncio.run(_read(zookeeper, path, "get"))
+        data, stat = asyncio.run(_read(_address(zookeeper, dir), path, "get"))
         text = data.decode(errors="replace")
         try:
             value = json.loads(text)
@@ -66,27 +81,45 @@ def get(path: str, zookeeper: Address = "localhost:2181", as_json: AsJson = Fals
 @app.command()
 def ls(
     path: Annotated[str, typer.Argument(help="path (default: the root)")] = "/",
-    zookeeper: Address = "localhost:2181",
+    zookeeper: Address = None,
+    dir: Cluster = None,
     as_json: AsJson = False,
 ) -> None:
     """List the children of a znode."""
     with clear_errors():
-        names = asyncio.run(_read(zookeeper, path, "ls"))
+        names = asyncio.run(_read(_address(zookeeper, dir), path, "ls"))
         if as_json:
             print_json(names)
         elif names:
             out.print("\n".join(names), markup=False)
 
 
+def _address(given: str | None, directory: Path | None) -> str:
+    """The address that was given, or that of the cluster of `up`: in `directory`, or the home directory."""
+    if given is not None and directory is not None:
+        raise WrongUsage("--zookeeper and --dir exclude each other: both name a ZooKeeper")
+    if given is not None:
+        return given
+    if directory is not None:
+        return find(directory).zookeeper
+    own = own_cluster()
+    return (
+        own.zookeeper
+        if own is not None and own.processes.get(ZOOKEEPER) is State.RUNNING
+        else DEFAULT_ADDRESS
+    )
+
+
 async def _read(address: str, path: str, what: str) -> Any:
     if not path.startswith("/"):
         raise WrongUsage(f"{path}: expected a path that starts with /, e.g. /brokers/ids")
+    zookeeper_reached(address)
     zk = KazooZkClient(address, 6000, connect_timeout_s=5)
     try:
         await zk.start()
     except ZkUnreachable:
         raise EnvironmentProblem(
-            f"no ZooKeeper answers at {address}: start it, or give its address with --zookeeper"
+            f"no ZooKeeper answers at {address}, though something listens there: is the address right?"
         ) from None
     try:
         if what == "get":

@@ -1,24 +1,33 @@
 """A cluster on this machine: its own ZooKeeper and brokers as processes, under one directory.
 
-`strandline up` leaves it running and `down` finds it again through `cluster.json`; the demo, the tests and
-the benchmarks use the object directly. Left to others: a single process (`processes.py`).
+`strandline up` leaves it running and other commands find it again through `cluster.json`; the demo, the tests
+and the benchmarks use the object directly.
+Left to others: a single process (`processes.py`), what may be done to which (`members.py`).
 """
 
+import fcntl
 import json
 import os
 import signal
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from ..client.sync import Admin
 from ..protocol.errors import ApiError
 from .embedded_zookeeper import EnvironmentProblem, Zookeeper
 from .ports import free_ports, is_free
-from .processes import BrokerProcess, runs, wait_gone
+from .processes import BrokerProcess, State
 
 READY_S = 60.0
+STATE_FILE, LOCK_FILE = "cluster.json", "cluster.lock"
+CHANGING_S = 10.0  # how long a command waits for another one that changes the same cluster
+WITHOUT_ZOOKEEPER_S = 5.0  # a broker that stops hands its leaderships over, which needs ZooKeeper
+ZOOKEEPER = "zookeeper"
+"""Its directory, and its name among the processes."""
+
 INTERNAL_REPLICAS = 3  # of __consumer_offsets and __transaction_state, the brokers' default
 
 
@@ -32,17 +41,25 @@ class LocalCluster:
         *,
         settings: Mapping[str, str] | None = None,
         first_port: int | None = None,
+        ports: Sequence[int] | None = None,
         zookeeper: str | None = None,
         web: bool = False,
+        bind: str | None = None,
+        advertised: str | None = None,
     ) -> None:
         """`settings` are Kafka names for every broker; `zookeeper` is an address that runs already.
 
-        `web`: each broker has an HTTP port, too.
+        Ports are free ones, those from `first_port` on, or exactly `ports`: all for clients, all for brokers,
+        all for HTTP.
+        `web`: each broker has an HTTP port, too. Clients and browsers are heard at the host `bind`, and sent
+        to `advertised`; without them, at 127.0.0.1, where brokers and ZooKeeper always meet.
         """
         self.directory = directory.resolve()
         kinds = 3 if web else 2
-        ports = free_ports(kinds * brokers) if first_port is None else _ports_from(first_port, brokers, kinds)
-        self.own_zookeeper = None if zookeeper else Zookeeper(self.directory / "zookeeper", free_ports(1)[0])
+        if ports is None and first_port is not None:
+            ports = _ports_from(first_port, brokers, kinds, bind)
+        ports = ports or free_ports(kinds * brokers)
+        self.own_zookeeper = None if zookeeper else Zookeeper(self.directory / ZOOKEEPER, free_ports(1)[0])
         address = zookeeper or (self.own_zookeeper.address if self.own_zookeeper else "")
         few = {
             "offsets.topic.replication.factor": str(brokers),
@@ -58,6 +75,8 @@ class LocalCluster:
                 address,
                 {**(few if brokers < INTERNAL_REPLICAS else {}), **(settings or {})},
                 web_port=ports[2 * brokers + id - 1] if web else None,
+                bind=bind,
+                advertised=advertised,
             )
             for id in range(1, brokers + 1)
         }
@@ -106,14 +125,34 @@ class LocalCluster:
         with Admin(self.bootstrap) as admin:
             return admin.describe_cluster().controller_id
 
+    def wait_member(self, id: int, wait_s: float = READY_S) -> None:
+        """Wait until broker `id` answers and belongs to the cluster. Raises EnvironmentProblem."""
+        broker, deadline = self.brokers[id], time.monotonic() + wait_s
+        while not _knows(broker.address, 1, id):
+            if not broker.alive:
+                raise EnvironmentProblem(f"broker {id} exited: {last_words(broker.log)}")
+            if time.monotonic() > deadline:
+                raise EnvironmentProblem(
+                    f"broker {id} runs, but has not joined the cluster in {wait_s:.0f} s; see {broker.log}"
+                )
+            time.sleep(0.05)
+
     def stop(self) -> None:
-        """Controlled shutdown of all brokers, then ZooKeeper."""
+        """Controlled shutdown of all brokers, then ZooKeeper. What is paused goes on for that.
+
+        Without ZooKeeper there is no controlled shutdown: brokers get a moment, then SIGKILL.
+        """
+        zookeeper = self.own_zookeeper
+        if zookeeper is not None:
+            zookeeper.send_signal(signal.SIGCONT)
+        for sign in (signal.SIGCONT, signal.SIGTERM):
+            for broker in self.brokers.values():
+                broker.signal(sign)
+        alone = zookeeper is not None and zookeeper.state is State.STOPPED
         for broker in self.brokers.values():
-            broker.signal(signal.SIGTERM)
-        for broker in self.brokers.values():
-            broker.stop()
-        if self.own_zookeeper is not None:
-            self.own_zookeeper.stop()
+            broker.stop(WITHOUT_ZOOKEEPER_S) if alone else broker.stop()
+        if zookeeper is not None:
+            zookeeper.stop()
 
     def kill(self) -> None:
         """SIGKILL for every process that still runs."""
@@ -133,10 +172,16 @@ class LocalCluster:
 
     @property
     def state_file(self) -> Path:
-        return self.directory / "cluster.json"
+        return self.directory / STATE_FILE
+
+    @property
+    def processes(self) -> dict[str, State]:
+        """The state of each process by its name: `zookeeper`, if it is this cluster's own, and broker ids."""
+        own = {} if self.own_zookeeper is None else {ZOOKEEPER: self.own_zookeeper.state}
+        return own | {str(id): broker.state for id, broker in self.brokers.items()}
 
     def save(self) -> None:
-        """Write addresses and pids to `cluster.json`: another process can then find and stop the cluster."""
+        """Write addresses and pids to `cluster.json`: another process can then find the cluster."""
         zookeeper = self.own_zookeeper
         state = {
             "bootstrap": self.bootstrap,
@@ -148,53 +193,83 @@ class LocalCluster:
                     "internal_port": b.internal_port,
                     "web_port": b.web_port,
                     "pid": b.pid,
+                    "bind": b.bind,
+                    "advertised": b.advertised,
                 }
                 for b in self.brokers.values()
             ],
         }
-        self.state_file.write_text(json.dumps(state, indent=2) + "\n")
+        whole = self.state_file.with_suffix(".new")
+        whole.write_text(json.dumps(state, indent=2) + "\n")
+        os.replace(whole, self.state_file)
 
 
-def read_state(directory: Path) -> dict[str, object]:
+def read_state(directory: Path) -> dict[str, Any]:
     """What `LocalCluster.save` wrote. Raises EnvironmentProblem when nothing was started there."""
     try:
-        state: dict[str, object] = json.loads((directory / "cluster.json").read_text())
+        state: dict[str, Any] = json.loads((directory / STATE_FILE).read_text())
     except FileNotFoundError:
         raise EnvironmentProblem(f"no cluster in {directory}: start one with `strandline up`") from None
     except ValueError as error:
         raise EnvironmentProblem(
-            f"{directory / 'cluster.json'} is damaged, `strandline up` did not write it like this: {error}"
+            f"{directory / STATE_FILE} is damaged, `strandline up` did not write it like this: {error}"
         ) from None
     return state
+
+
+@contextmanager
+def changing(directory: Path, wait_s: float = CHANGING_S) -> Iterator[None]:
+    """Nobody else starts or ends the cluster in `directory` meanwhile. Raises EnvironmentProblem."""
+    directory.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + wait_s
+    with (directory / LOCK_FILE).open("a") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise EnvironmentProblem(
+                        f"another command is changing the cluster in {directory}: wait until it is done"
+                    ) from None
+                time.sleep(0.05)
+        yield
 
 
 def find(directory: Path) -> LocalCluster:
     """The cluster that `strandline up` left running in `directory`, with its pids."""
     state = read_state(directory)
-    zookeeper, brokers = state["zookeeper"], state["brokers"]
-    assert isinstance(zookeeper, dict) and isinstance(brokers, list), "written by save()"
-    cluster = LocalCluster(directory, len(brokers), zookeeper=str(zookeeper["address"]))
-    for entry in brokers:
-        broker = cluster.brokers[entry["id"]]
-        broker.port, broker.internal_port, broker.pid = entry["port"], entry["internal_port"], entry["pid"]
-        broker.web_port = entry.get("web_port")  # absent if an older version started the cluster
+    address, pid = str(state["zookeeper"]["address"]), state["zookeeper"]["pid"]
+    entries = sorted(state["brokers"], key=lambda entry: entry["id"])
+    # absent if an older version started the cluster: web_port, bind, advertised
+    web = all(entry.get("web_port") is not None for entry in entries)
+    kinds = ("port", "internal_port", *(("web_port",) if web else ()))
+    cluster = LocalCluster(
+        directory,
+        len(entries),
+        ports=[entry[kind] for kind in kinds for entry in entries],
+        zookeeper=address,
+        web=web,
+        bind=entries[0].get("bind"),
+        advertised=entries[0].get("advertised"),
+    )
+    for entry in entries:
+        cluster.brokers[entry["id"]].pid = entry["pid"]
+    if pid is not None:
+        port = int(address.rpartition(":")[2])
+        cluster.own_zookeeper = Zookeeper(cluster.directory / ZOOKEEPER, port)
+        cluster.own_zookeeper.found_pid = pid
     return cluster
 
 
 def take_down(directory: Path) -> int:
     """Stop a cluster that was left running. Returns how many processes were stopped."""
-    cluster = find(directory)
-    running = [broker for broker in cluster.brokers.values() if broker.alive]
-    cluster.stop()
-    zookeeper = read_state(directory)["zookeeper"]
-    assert isinstance(zookeeper, dict), "written by save()"
-    pid, marker = zookeeper["pid"], str(cluster.directory / "zookeeper")
-    stopped = len(running)
-    if pid is not None and runs(pid, marker):
-        os.kill(pid, signal.SIGTERM)
-        wait_gone(pid, marker, 10)
-        stopped += 1
-    cluster.state_file.unlink()
+    read_state(directory)  # the lock's file is made only where there is a cluster
+    with changing(directory):
+        cluster = find(directory)
+        stopped = sum(state is not State.STOPPED for state in cluster.processes.values())
+        cluster.stop()
+        cluster.state_file.unlink()
     return stopped
 
 
@@ -210,20 +285,24 @@ def last_words(log: Path) -> str:
 PORT_STEPS = (0, 10_000, 100)  # of the ports for clients, for brokers, for HTTP, from the first one
 
 
-def _ports_from(first: int, brokers: int, kinds: int) -> list[int]:
+def _ports_from(first: int, brokers: int, kinds: int, bind: str | None) -> list[int]:
     """The ports for clients from `first` on, then those for brokers, and for HTTP; none may be taken."""
     ports = [first + step + i for step in PORT_STEPS[:kinds] for i in range(brokers)]
     for port in ports:
-        if not is_free(port):
-            raise EnvironmentProblem(f"port {port} is in use: stop what listens there, or choose --port")
+        if not is_free(port) or (bind is not None and not is_free(port, bind)):
+            where = f"port {port}" if bind is None else f"port {port} of {bind}"
+            raise EnvironmentProblem(f"{where} is in use: stop what listens there, or choose --port")
     return ports
 
 
-def _knows(address: str, brokers: int) -> bool:
-    """Whether the broker at `address` answers and knows at least `brokers` brokers and a controller."""
+def _knows(address: str, brokers: int, member: int | None = None) -> bool:
+    """Whether the broker at `address` answers and knows a controller and so many brokers, `member` among
+    them.
+    """
     try:
         with Admin(address, request_timeout_ms=2000, default_api_timeout_ms=2000) as admin:
             cluster = admin.describe_cluster()
-            return len(cluster.brokers) >= brokers and cluster.controller_id >= 0
+            listed = member is None or any(one.node_id == member for one in cluster.brokers)
+            return listed and len(cluster.brokers) >= brokers and cluster.controller_id >= 0
     except (OSError, ApiError):
         return False

@@ -1,10 +1,12 @@
 """A real ZooKeeper from the jars inside the `pyspark` wheel: nothing to download, nothing to install.
 
-`Zookeeper` owns one server process; `command()` is the command line alone, to run it in the foreground.
+`Zookeeper` is one server process, a child of this one or what an earlier command has started; `command()` is
+the command line alone, to run it in the foreground.
 Left to others: what is stored in it (`zookeeper/znodes.py`).
 """
 
 import importlib.util
+import os
 import shutil
 import signal
 import socket
@@ -13,6 +15,7 @@ import time
 from pathlib import Path
 
 from .ports import free_ports
+from .processes import State, runs, state_of, wait_gone
 
 JAR_STEMS = ("zookeeper-", "slf4j-api-", "log4j-", "netty-", "metrics-core-", "snappy-java-")
 """The jars that the server needs. The rest of Spark's jars would only slow its start."""
@@ -21,6 +24,7 @@ JAVA_MISSING = (
     "Java is missing: ZooKeeper and Spark need Java 17 or newer. "
     "On Debian or Ubuntu: apt-get install openjdk-17-jre-headless"
 )
+END_S = 10.0
 MEMORY_FLAGS = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 CONFIG = """tickTime={tick_ms}
@@ -33,6 +37,8 @@ admin.enableServer=false
 minSessionTimeout=1000
 maxSessionTimeout=60000
 """
+
+CONFIG_NAME = "zoo.cfg"
 
 LOGGING = """status = warn
 appender.out.type = Console
@@ -68,7 +74,7 @@ def jars() -> list[Path]:
 def command(directory: Path, port: int, host: str = "127.0.0.1", tick_ms: int = 1000) -> list[str]:
     """Write the server's configuration under `directory`, and return the command that runs it."""
     directory.mkdir(parents=True, exist_ok=True)
-    config, logging = directory / "zoo.cfg", directory / "log4j2.properties"
+    config, logging = directory / CONFIG_NAME, directory / "log4j2.properties"
     config.write_text(CONFIG.format(data=directory / "data", port=port, host=host, tick_ms=tick_ms))
     logging.write_text(LOGGING.format())
     return [
@@ -101,14 +107,28 @@ class Zookeeper:
         self.port = port or free_ports(1)[0]
         self.tick_ms = tick_ms
         self.process: subprocess.Popen[bytes] | None = None
+        self.found_pid: int | None = None  # of one that another process started
 
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
     @property
+    def log(self) -> Path:
+        return self.directory / "zookeeper.log"
+
+    @property
     def pid(self) -> int | None:
-        return self.process.pid if self.process else None
+        return self.process.pid if self.process else self.found_pid
+
+    @property
+    def _marker(self) -> str:
+        return str(self.directory / CONFIG_NAME)
+
+    @property
+    def state(self) -> State:
+        """Running, paused or stopped, as the system says now."""
+        return state_of(self.pid, self._marker)
 
     def start(self, wait_s: float = 30.0) -> None:
         """Start, and wait until it answers. Raises EnvironmentProblem if it does not."""
@@ -118,7 +138,7 @@ class Zookeeper:
     def launch(self) -> None:
         """Start the process and return at once."""
         line = command(self.directory, self.port, self.host, self.tick_ms)
-        with (self.directory / "zookeeper.log").open("ab") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 line, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
@@ -130,7 +150,7 @@ class Zookeeper:
         while not answers(self.host, self.port):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                raise EnvironmentProblem(f"ZooKeeper did not start; see {self.directory / 'zookeeper.log'}")
+                raise EnvironmentProblem(f"ZooKeeper did not start; see {self.log}")
             time.sleep(0.02)
 
     def kill(self) -> None:
@@ -140,9 +160,16 @@ class Zookeeper:
     def stop(self) -> None:
         self._end(signal.SIGTERM)
 
+    def send_signal(self, sign: signal.Signals) -> None:
+        """Send a signal, if it runs."""
+        pid = self.pid
+        if pid is not None and runs(pid, self._marker):
+            os.kill(pid, sign)
+
     def _end(self, sign: signal.Signals) -> None:
+        self.send_signal(sign)
         if self.process is not None:
-            if self.process.poll() is None:
-                self.process.send_signal(sign)
-            self.process.wait(timeout=10)
-            self.process = None
+            self.process.wait(timeout=END_S)
+        elif self.found_pid is not None and not wait_gone(self.found_pid, self._marker, END_S):
+            raise EnvironmentProblem(f"ZooKeeper (process {self.found_pid}) does not end; see {self.log}")
+        self.process = self.found_pid = None

@@ -29,11 +29,34 @@ def _last_port() -> int:
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
     """Whether a server could listen there now."""
+    return why_not_bound(host, port) is None
+
+
+def why_not_bound(host: str, port: int = 0) -> OSError | None:
+    """Why no server could listen there now; None if one could. Port 0 asks of the host alone."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.create_server((host, port)):
-            return True
+        with socket.create_server((host, port), family=family):
+            return None
+    except OSError as error:
+        return error
+
+
+ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}  # nobody's (RFC 5737, RFC 3849)
+
+
+def own_address(any_address: str) -> str:
+    """The address by which others reach this machine: that of the route to the world, or else its name.
+
+    Nothing is sent: a datagram socket that is connected only chooses a route.
+    """
+    family = socket.AF_INET6 if ":" in any_address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.connect((ELSEWHERE[family], 9))
+            return str(sock.getsockname()[0])
     except OSError:
-        return False
+        return socket.gethostname()
 
 
 @cache

@@ -10,19 +10,47 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 EFFORT_S = 0.01  # the result of `_effort_s` on the machine where the time limits were set
 
 
-def runs(pid: int, marker: str) -> bool:
-    """Whether process `pid` is alive and its command line contains `marker`."""
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses that mean every one of this machine, with the one to reach a server there from here."""
+
+PAUSED_STATES = "Tt"  # of /proc: stopped by a signal, or by a debugger
+DEAD_STATES = "ZX"
+
+
+class State(StrEnum):
+    """What a process does: `paused` is alive and stands still (SIGSTOP), `stopped` is no longer there."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+def state_of(pid: int | None, marker: str) -> State:
+    """The state of process `pid`. One whose command line lacks `marker` is another's: ours is stopped."""
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
-        return False
-    return marker.encode() in line and state != "Z"
+        return State.STOPPED
+    if marker.encode() not in line or state in DEAD_STATES:
+        return State.STOPPED
+    return State.PAUSED if state in PAUSED_STATES else State.RUNNING
+
+
+def runs(pid: int, marker: str) -> bool:
+    """Whether process `pid` is alive and its command line contains `marker`."""
+    return state_of(pid, marker) is not State.STOPPED
+
+
+def joined(host: str, port: int) -> str:
+    """`host:port`, with brackets round an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def wait_gone(pid: int, marker: str, wait_s: float) -> bool:
@@ -46,6 +74,8 @@ class BrokerProcess:
     zookeeper: str
     settings: dict[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"
+    bind: str | None = None  # where clients and browsers are heard, if not at `host`; brokers meet at `host`
+    advertised: str | None = None  # the host that clients are sent to, if not where they are heard
     within: tuple[str, ...] = ()  # a command that starts the broker's command, e.g. nsenter
     environment: dict[str, str] = field(default_factory=dict)
     web_port: int | None = None  # of the HTTP server, if there is to be one
@@ -53,13 +83,25 @@ class BrokerProcess:
     child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
+    def reached(self) -> str:
+        """The host where clients on this machine reach it."""
+        bound = self.bind or self.host
+        return ANY_ADDRESS.get(bound, bound)
+
+    @property
     def address(self) -> str:
-        return f"{self.host}:{self.port}"
+        """Where clients on this machine reach it."""
+        return joined(self.reached, self.port)
+
+    @property
+    def advertised_address(self) -> str:
+        """Where it sends clients."""
+        return joined(self.advertised or self.reached, self.port)
 
     @property
     def page(self) -> str | None:
         """The URL of the HTTP server."""
-        return None if self.web_port is None else f"http://{self.host}:{self.web_port}/"
+        return None if self.web_port is None else f"http://{joined(self.reached, self.web_port)}/"
 
     @property
     def config(self) -> Path:
@@ -75,25 +117,41 @@ class BrokerProcess:
             return self.child.poll() is None
         return self.pid is not None and runs(self.pid, str(self.config))
 
+    @property
+    def state(self) -> State:
+        """Running, paused or stopped, as the system says now."""
+        return state_of(self.pid, str(self.config)) if self.alive else State.STOPPED
+
     def write_config(self) -> None:
         """Write `server.properties`; settings of the caller win over these."""
+        inner, bound = joined(self.host, self.internal_port), self.bind or self.host
+        apart = bound != self.host or self.advertised is not None
         lines = {
             "broker.id": str(self.id),
-            "listeners": f"CLIENT://{self.host}:{self.port},INTERNAL://{self.host}:{self.internal_port}",
+            "listeners": f"CLIENT://{joined(bound, self.port)},INTERNAL://{inner}",
+            **(
+                {"advertised.listeners": f"CLIENT://{self.advertised_address},INTERNAL://{inner}"}
+                if apart
+                else {}
+            ),
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",
             "log.dirs": str(self.directory / "data"),
             "zookeeper.connect": self.zookeeper,
-            **({} if self.web_port is None else {"strandline.web.listener": f"{self.host}:{self.web_port}"}),
+            **({} if self.web_port is None else {"strandline.web.listener": joined(bound, self.web_port)}),
             **self.settings,
         }
         self.directory.mkdir(parents=True, exist_ok=True)
         self.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
 
     def start(self) -> None:
-        """Start the process. The caller must wait until it answers."""
-        assert not self.alive, f"broker {self.id} is already running"
+        """Write the configuration and start the process. The caller must wait until it answers."""
         self.write_config()
+        self.launch()
+
+    def launch(self) -> None:
+        """Start the process with the configuration that is there. The caller must wait until it answers."""
+        assert not self.alive, f"broker {self.id} is already running"
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "strandline.cli.main", "broker", "--config", str(self.config)]
             self.child = subprocess.Popen(

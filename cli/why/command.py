@@ -29,6 +29,7 @@ from ..console import (
     out,
     print_json,
 )
+from ..reach import connect
 from .answers import Answer, Evidence, leader, left_isr, not_visible, offline
 
 app = typer.Typer(
@@ -39,7 +40,10 @@ app = typer.Typer(
 PATIENCE: dict[str, Any] = {"default_api_timeout_ms": 10_000, "request_timeout_ms": 3_000}
 """Short timeouts: a broker that has stopped must not hold up the answers of others."""
 
-Partition = Annotated[str, typer.Argument(metavar="T-P", help="topic-partition, e.g. orders-0")]
+Partition = Annotated[
+    list[str], typer.Argument(metavar="T-P", help="topic-partition, e.g. orders-0, or two words: orders 0")
+]
+PARTITION_WORDS = 2
 Dirs = Annotated[
     list[Path] | None,
     typer.Option("--dir", help="read this log directory of a stopped broker instead; may be repeated"),
@@ -68,17 +72,22 @@ def not_visible_(
 
 @app.command("left-isr")
 def left_isr_(
-    partition: Partition,
-    broker: Annotated[
-        int | None, typer.Argument(help="replica to explain (default: all that are not in the ISR)")
-    ] = None,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="T-P [BROKER]",
+            help="topic-partition, or topic and partition; then the broker whose replica is to be explained "
+            "(default: all that are not in the ISR)",
+        ),
+    ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     dirs: Dirs = None,
     as_json: AsJson = False,
 ) -> None:
     """Explain why a replica is not in the ISR."""
     with clear_errors():
-        _answer("left-isr", partition, lambda seen: left_isr(seen, broker), bootstrap, dirs, as_json)
+        text, broker = partition_and_broker(words)
+        _answer("left-isr", text, lambda seen: left_isr(seen, broker), bootstrap, dirs, as_json)
 
 
 @app.command("leader")
@@ -90,7 +99,7 @@ def leader_(
 ) -> None:
     """Explain why this broker leads."""
     with clear_errors():
-        _answer("leader", partition, leader, bootstrap, dirs, as_json)
+        _answer("leader", one_partition(partition), leader, bootstrap, dirs, as_json)
 
 
 @app.command("offline")
@@ -102,7 +111,31 @@ def offline_(
 ) -> None:
     """Explain why a partition has no leader."""
     with clear_errors():
-        _answer("offline", partition, offline, bootstrap, dirs, as_json)
+        _answer("offline", one_partition(partition), offline, bootstrap, dirs, as_json)
+
+
+def one_partition(words: list[str]) -> str:
+    """`orders-0` from that word, or from the words `orders 0`. Raises WrongUsage."""
+    if len(words) > PARTITION_WORDS:
+        raise WrongUsage(f"{' '.join(words)}: expected one partition, e.g. orders-0 or orders 0")
+    if len(words) == PARTITION_WORDS and words[1].isdigit():
+        return "-".join(words)
+    if len(words) == PARTITION_WORDS:
+        raise WrongUsage(
+            f"{' '.join(words)}: expected the partition's number as the second word, e.g. orders 0"
+        )
+    return words[0]
+
+
+def partition_and_broker(words: list[str]) -> tuple[str, int | None]:
+    """`orders-0`, `orders-0 3`, `orders 0` or `orders 0 3`: partition and broker. Raises WrongUsage."""
+    taken = 1 if parse_directory(words[0]) is not None else PARTITION_WORDS
+    partition, rest = one_partition(words[:taken]), words[taken:]
+    if len(rest) > 1 or not all(word.isdigit() for word in rest):
+        raise WrongUsage(
+            f"{' '.join(words)}: expected topic-partition and at most one broker, e.g. orders-0 3"
+        )
+    return partition, int(rest[0]) if rest else None
 
 
 def parse_partition(text: str) -> TopicPartition:
@@ -134,7 +167,7 @@ def _answer(
 
 def asked_of(bootstrap: str, partition: TopicPartition) -> Evidence:
     """What the brokers of a running cluster say."""
-    with Admin(bootstrap, **PATIENCE) as admin:
+    with connect(bootstrap, **PATIENCE) as admin:
         ids = sorted(broker.node_id for broker in admin.describe_cluster().brokers)
         documents, silent = ask_all(
             admin, ids, "partition", topic=partition.topic, partition=partition.partition

@@ -32,7 +32,8 @@ from ..console import (
     out,
     print_json,
 )
-from .command import PATIENCE, Dirs, ask_all, parse_partition
+from ..reach import connect
+from .command import Dirs, ask_all, parse_partition
 
 PIECE = 1 << 20
 
@@ -55,7 +56,7 @@ def lost(
         if dirs:
             _tell(_found_in(dirs, wanted), _read_here, records, as_json)
             return
-        with Admin(bootstrap, **PATIENCE) as admin:
+        with connect(bootstrap) as admin:
             rows = _asked_of(admin, wanted)
 
             def read(row: Row, name: str, position: int) -> bytes:

@@ -10,7 +10,7 @@ Left to others: what is sent (producer/producer.py, consumer/consumer.py, admin/
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import IntEnum
 from random import Random
 from typing import Any, TypeVar
@@ -80,7 +80,7 @@ class Cluster:
         self._waiters: list[asyncio.Future[None]] = []
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._missing: dict[str, float] = {}  # topics looked at in vain, and until when that counts
-        self._trouble: Exception | None = None
+        self._troubles: dict[Address, Exception] = {}  # why each gave no metadata, since one last did
 
     async def start(self) -> None:
         """Begin to keep metadata fresh; raises NetworkException when no bootstrap server answers in time."""
@@ -144,9 +144,8 @@ class Cluster:
             async with asyncio.timeout_at(deadline):
                 await waiter
         except TimeoutError:
-            raise NetworkException(
-                f"no broker answered: {self._trouble or 'all timed out'}"
-            ) from self._trouble
+            last = next(reversed(self._troubles.values()), None)
+            raise NetworkException(f"no broker answered: {reasons(self._troubles)}") from last
 
     async def partitions(self, topic: str, deadline: float) -> list[int]:
         """The partitions of `topic`. Waits until it exists; raises at once if it never can."""
@@ -366,7 +365,8 @@ class Cluster:
             try:
                 answer = await self._ask_for_metadata(address, request)
             except (OSError, ApiError) as trouble:
-                self._trouble = trouble
+                self._troubles.pop(address, None)  # the latest stands last
+                self._troubles[address] = trouble
                 log.debug("metadata_failed", address=address, reason=str(trouble))
                 continue
             if not answer.brokers:
@@ -412,7 +412,7 @@ class Cluster:
 
     def _absorb(self, answer: MetadataResponse) -> None:
         changed = self.view.absorb(answer, everything=self._everything)
-        self._trouble = None
+        self._troubles.clear()
         alive = {broker.address for broker in self.view.brokers.values()}
         for address, connection in self.links.all():
             if address not in alive and connection.silent_for(self.now()) > SILENCE_SECONDS_MAX / 2:
@@ -468,6 +468,24 @@ def telling(trouble: T, before: T | None, seconds: float) -> T:
     if before is None or seconds >= METADATA_PATIENCE_SECONDS:
         return trouble
     return before if isinstance(trouble, (OSError, NetworkException)) else trouble
+
+
+REASONS_MAX = 5
+
+
+def reasons(troubles: Mapping[Address, Exception]) -> str:
+    """Why each address failed, in one sentence; of many, the latest few."""
+    latest = list(troubles.items())[-REASONS_MAX:]
+    told = [f"{host}:{port}: {_reason(trouble)}" for (host, port), trouble in latest]
+    return "; ".join(told) or "all timed out"
+
+
+def _reason(trouble: Exception) -> str:
+    if isinstance(trouble, TimeoutError) and not str(trouble):
+        return f"no answer within {METADATA_PATIENCE_SECONDS:g} s"
+    if isinstance(trouble, ConnectionRefusedError):
+        return "connection refused"
+    return str(trouble) or type(trouble).__name__
 
 
 def _named(trouble: Exception) -> ApiError:

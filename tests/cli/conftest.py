@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,14 @@ class Shell:
         for broker in local.brokers.values():
             broker.kill()
         self("down", "--dir", self.directory / "cluster")
+
+
+def until(holds: Callable[[], bool], what: str, within_s: float = 60.0) -> None:
+    """Wait until it holds; fails if it does not within `within_s` seconds."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
+        time.sleep(0.1)
 
 
 def free_port() -> int:

@@ -5,7 +5,9 @@ import uuid
 
 import pytest
 
+from strandline.cli.console import WrongUsage
 from strandline.cli.kafka_spelling import of_a_class, translate
+from strandline.cli.why.command import parse_partition, partition_and_broker
 
 
 def test_life_of_a_topic(strandline) -> None:
@@ -20,6 +22,10 @@ def test_life_of_a_topic(strandline) -> None:
     assert all(sorted(row["isr"] + row["osr"]) == sorted(row["replicas"]) for row in rows)
     table = strandline("topics", "describe", "life").out
     assert "leader epoch" in table and table.count("life") == 4
+    assert "settings: min.insync.replicas=2" in table
+    (id,) = {row["topic_id"] for row in rows}
+    assert f"life  id {id}" in table and len(id) == 22, "Kafka's form of a UUID"
+    assert rows[0]["settings"] == {"min.insync.replicas": "2"}
     assert strandline("topics", "delete", "life").out == "Deleted topic life.\n"
     assert "life" not in strandline("topics", "list").lines
 
@@ -91,6 +97,40 @@ def test_kafkas_spelling_is_put_into_ours(kafkas: str, ours: str) -> None:
 )
 def test_refusals_of_topics(strandline, words: str, status: int, why: str) -> None:
     assert why in strandline("topics", *words.split(), expect=status).err
+
+
+def test_several_topics_are_deleted_at_once(strandline) -> None:
+    for name in ("one", "two", "three"):
+        strandline("topics", "create", name)
+    wrong = strandline("topics", "delete", "one", "nope", "two", expect=1)
+    assert wrong.out == "Deleted topic one.\nDeleted topic two.\n"
+    assert "topic nope was not deleted" in wrong.err
+    told = strandline("topics", "delete", "three", "nope", "--if-exists", "--json").json
+    assert told == [{"topic": "three", "deleted": True}, {"topic": "nope", "deleted": False}]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("orders-0", ("orders-0", None)),
+        ("orders 0", ("orders-0", None)),
+        ("orders-0 3", ("orders-0", 3)),
+        ("orders 0 3", ("orders-0", 3)),
+    ],
+)
+def test_a_partition_is_one_word_or_two(words: str, meant: tuple[str, int | None]) -> None:
+    assert partition_and_broker(words.split()) == meant
+
+
+@pytest.mark.parametrize("words", ["orders", "orders x", "orders 0 1 2", "orders-0 x"])
+def test_what_is_no_partition(words: str) -> None:
+    with pytest.raises(WrongUsage):
+        parse_partition(partition_and_broker(words.split())[0])
+
+
+def test_why_takes_topic_and_partition_as_two_words(strandline, topic: str) -> None:
+    assert f"leads {topic}-0" in strandline("why", "leader", topic, 0).out
+    assert "expected one partition" in strandline("why", "leader", topic, 0, 1, expect=2).err
 
 
 def test_what_is_there_already(strandline, topic: str) -> None:

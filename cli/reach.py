@@ -1,0 +1,161 @@
+"""How commands reach a cluster: at once, or they say at once what they tried, why it failed and what to do.
+
+The clients try for as long as a call may take, for a cluster that is on its way back. A person who has
+forgotten to start one should not wait for that: before a client is made, each address gets one attempt to
+connect, all at the same time, and the first that works ends it.
+Left to others: the requests (client/sync.py), ZooKeeper's protocol (zookeeper/kazoo_client.py).
+"""
+
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread, Timer
+from time import monotonic
+from typing import Any
+
+from ..client.config import parse_address
+from ..client.sync import Admin
+from ..local.cluster import LocalCluster, find
+from ..local.embedded_zookeeper import EnvironmentProblem
+from ..local.members import title
+from ..local.processes import State
+from .console import DEFAULT_BOOTSTRAP, PATIENCE, Failure, err
+
+ATTEMPT_S = 1.5
+"""The longest that a connection may take before the command gives up, if none of the others works."""
+
+SILENCE_S = 2.0
+"""After that, say what is being waited for: something listens, and does not answer."""
+
+REFUSED = "connection refused: nothing listens there"
+SILENT = f"no answer within {ATTEMPT_S} s: is a firewall between, is the address right?"
+
+
+def connect(bootstrap: str, **options: Any) -> Admin:
+    """An Admin client. Raises Failure at once if nobody listens at any of the addresses."""
+    bootstrap = reached(bootstrap)
+    waiting = Timer(SILENCE_S, lambda: err.print(_waits_for(bootstrap), markup=False, soft_wrap=True))
+    waiting.daemon = True
+    waiting.start()
+    try:
+        return Admin(bootstrap, **{**PATIENCE, **options})
+    finally:
+        waiting.cancel()
+
+
+def reached(bootstrap: str) -> str:
+    """The addresses to use, at one of which at least something listens. Raises Failure.
+
+    Without --bootstrap-server they are those of the cluster that `up` started under the home directory, if it
+    runs: it may have been given other ports. Addresses that are wrong are left to the client to complain of.
+    """
+    own = own_cluster()
+    if bootstrap == DEFAULT_BOOTSTRAP and own is not None and State.RUNNING in own.processes.values():
+        bootstrap = own.bootstrap
+    try:
+        addresses = [parse_address(part.strip()) for part in bootstrap.split(",") if part.strip()]
+    except ValueError:
+        return bootstrap
+    if refusals := why_unreachable(addresses):
+        raise Failure(told(refusals, own))
+    return bootstrap
+
+
+def told(refusals: Mapping[str, str], own: LocalCluster | None) -> str:
+    """What was tried, why each failed, and what to do."""
+    width = max(map(len, refusals))
+    tried = "\n".join(f"  {address:<{width}}  {why}" for address, why in refusals.items())
+    return f"no broker answers. Tried:\n{tried}\n{_remedy(own)}"
+
+
+def _remedy(own: LocalCluster | None) -> str:
+    idle = [] if own is None else [(n, s) for n, s in own.processes.items() if s is not State.RUNNING]
+    verbs = {State.STOPPED: "start", State.PAUSED: "resume"}
+    if own is not None and idle:
+        states = ", ".join(f"{title(name)} is {state}" for name, state in idle)
+        commands = " && ".join(
+            f"strandline {verbs[kind]} {' '.join(names)}"
+            for kind in verbs
+            if (names := [name for name, state in idle if state is kind])
+        )
+        return f"Of the cluster in {own.directory}, {states}: {commands}"
+    return (
+        "Start a cluster with `strandline up`, or give the address of one with --bootstrap-server host:port "
+        "(or the variable BOOTSTRAP_SERVERS)."
+    )
+
+
+def own_cluster() -> LocalCluster | None:
+    """The cluster that `up` started under the home directory, running or not."""
+    try:
+        return find(Path.home() / ".strandline")
+    except (EnvironmentProblem, LookupError, TypeError, RuntimeError):
+        return None  # there is none, or its file is another program's
+
+
+def zookeeper_reached(address: str) -> str:
+    """The ZooKeeper address `host:port,…/chroot`, if something listens at one of them.
+
+    Raises EnvironmentProblem.
+    """
+    servers = address.partition("/")[0].split(",")
+    try:
+        addresses = [parse_address(part if ":" in part else f"{part}:2181") for part in servers]
+    except ValueError as error:
+        raise EnvironmentProblem(f"no ZooKeeper answers at {address}: {error}") from None
+    if refusals := why_unreachable(addresses):
+        tried = "; ".join(f"{each}: {why}" for each, why in refusals.items())
+        raise EnvironmentProblem(
+            f"no ZooKeeper answers at {address} ({tried}): start it, or give its address with --zookeeper"
+        )
+    return address
+
+
+def why_unreachable(addresses: Sequence[tuple[str, int]], wait_s: float = ATTEMPT_S) -> dict[str, str]:
+    """Why no connection to any of them can be made, by address; empty as soon as one can."""
+    answers: Queue[tuple[str, str | None]] = Queue()
+    names = {f"{host}:{port}": (host, port) for host, port in addresses}
+    for name, address in names.items():
+        # daemons: a name that takes long to look up must not hold up the end of the command
+        Thread(target=_try, args=(name, address, wait_s, answers), name=f"dials {name}", daemon=True).start()
+    reasons = dict.fromkeys(names, SILENT)
+    deadline = monotonic() + wait_s
+    for _ in names:
+        try:
+            name, reason = answers.get(timeout=max(deadline - monotonic(), 0))
+        except Empty:
+            break
+        if reason is None:
+            return {}
+        reasons[name] = reason
+    return reasons
+
+
+def _try(
+    name: str, address: tuple[str, int], wait_s: float, answers: "Queue[tuple[str, str | None]]"
+) -> None:
+    try:
+        socket.create_connection(address, timeout=wait_s).close()
+    except (OSError, UnicodeError) as error:
+        answers.put((name, _reason(error)))
+    else:
+        answers.put((name, None))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return REFUSED
+    if isinstance(error, TimeoutError):
+        return SILENT
+    if isinstance(error, socket.gaierror):
+        return f"the name cannot be looked up: {error.strerror}"
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _waits_for(bootstrap: str) -> str:
+    seconds = PATIENCE["default_api_timeout_ms"] // 1000
+    return (
+        f"strandline: something listens at {bootstrap} and has not answered yet (is it paused, starting, or "
+        f"not a broker?); waiting up to {seconds} s"
+    )
