@@ -22,6 +22,7 @@ COMMANDS = {
     "status": ("status", "status"),
     "health": ("status", "health"),
     "lost": ("why.lost", "lost"),
+    "replay": ("replay.command", "replay"),
     "elect-leaders": ("elect", "elect_leaders"),
     "reassign": ("reassign", "reassign"),
     "produce": ("records", "produce"),
@@ -43,7 +44,8 @@ PASSED_THROUGH = {"broker": "serve", "dump": "dump.command"}
 ORDER = (
     *("up", "status", "health", "down", "start", "stop", "kill", "pause", "resume"),
     *("topics", "produce", "consume", "groups", "transactions", "configs"),
-    *("reassign", "elect-leaders", "why", "lost", "dump", "zookeeper", "broker", "demo", "simulate", "docs"),
+    *("reassign", "elect-leaders", "why", "lost", "replay", "dump"),
+    *("zookeeper", "broker", "demo", "simulate", "docs"),
 )
 """All names, in the order of the help."""
 

@@ -143,6 +143,10 @@ class DecisionLog:
         kept = self._rings.get(ring)
         return [] if kept is None else [_decision(ring, entry) for entry in kept.entries]
 
+    def size(self, ring: str) -> int:
+        """How many bytes a ring counts."""
+        return self._rings[ring].nbytes
+
     def frames(self) -> Iterator[bytes]:
         """Everything, as it is written: each ring in its order."""
         for name, ring in self._rings.items():

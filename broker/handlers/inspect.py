@@ -15,6 +15,7 @@ from ...base.types import TopicPartition
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, InvalidRequest, KafkaStorageError
 from ...protocol.messages.inspection import InspectRequest, InspectResponse
+from ...storage.decision_log import DecisionLog
 from ...storage.disk import Disk
 from ...storage.quarantine import removal_rows, removed_bytes
 from ..inspection import partition_document
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 REMOVALS_MAX = 1_000
 REMOVED_BYTES_MAX = 1 << 20
+RECORDED_BYTES = 128 << 10  # of decisions in one answer: they are unpacked on the event loop
 
 
 async def handle(broker: "BrokerContext", exchange: Exchange, request: InspectRequest) -> InspectResponse:
@@ -46,6 +48,9 @@ async def handle(broker: "BrokerContext", exchange: Exchange, request: InspectRe
         }
     elif request.about == "web":
         document = {"broker": broker.id, "web": broker.web}
+    elif request.about == "recorder":
+        recorded = _recorded(broker.shared.recorder.rings, request.name)
+        document = {"broker": broker.id, "now_ms": broker.clock.wall_ms(), **recorded}
     elif request.about == "removals":
         partition = _partition(request) if request.topic else None
         document = {"broker": broker.id, "removals": await _in_thread(broker, _removals, partition)}
@@ -76,6 +81,20 @@ async def _in_thread(broker: "BrokerContext", work: Any, *arguments: Any) -> Any
         return await loop.run_in_executor(None, work, logs.disk, logs.places.usable, *arguments)
     except OSError as error:
         raise KafkaStorageError(str(error)) from error
+
+
+def _recorded(log: DecisionLog, after: str) -> dict[str, Any]:
+    """Whole rings, in the order of their names, from behind `after` on; `next` if there are more."""
+    told: dict[str, Any] = {}
+    size = 0
+    for name in log.names():
+        if name <= after:
+            continue
+        if size > RECORDED_BYTES:
+            return {"rings": told, "next": max(told)}
+        told[name] = [decision.as_dict() for decision in log.of(name)]
+        size += log.size(name)
+    return {"rings": told, "next": ""}
 
 
 def _removals(disk: Disk, dirs: list[str], partition: TopicPartition | None) -> list[dict[str, Any]]:

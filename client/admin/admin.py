@@ -269,7 +269,7 @@ class Admin:
     async def inspect(
         self, broker: int, about: str, *, timeout_ms: int | None = None, **of: Any
     ) -> dict[str, Any]:
-        """What a Strandline broker knows about itself: partition, metrics, removals or removed."""
+        """What a Strandline broker knows about itself; `about` as in InspectRequest."""
         request = InspectRequest(about=about, **of)
         return await inspect(self._cluster, broker, request, self._cluster.deadline(timeout_ms))
 

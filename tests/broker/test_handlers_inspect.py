@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import msgpack
+import pytest
 
 from strandline.broker.network.api_ranges import OFFERED
 from strandline.broker.network.routes import route_key, routes
@@ -67,3 +68,24 @@ async def test_what_may_not_be_asked_is_refused(tmp_path: Path) -> None:
         assert await inspected(stage, about="partition") == ErrorCode.INVALID_REQUEST
         for path in ("/etc/passwd", f"{tmp_path}/1/meta.properties", f"{tmp_path}/1.aside/../1/.lock"):
             assert await inspected(stage, about="removed", name=path) == ErrorCode.INVALID_REQUEST
+
+
+async def test_the_recorder_comes_ring_by_ring_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(1, [1, 2])
+        recorder = stage.members[1].broker.shared.recorder
+        for number in range(3):
+            recorder.note(f"u-{number}", "went_offline", why="the test says so")
+        whole = await inspected(stage, about="recorder")
+        assert whole["next"] == "" and {"t-0", "u-0", "u-1", "u-2"} <= whole["rings"].keys()
+        assert whole["rings"]["t-0"][-1]["what"] == "became_leading"
+        monkeypatch.setattr("strandline.broker.handlers.inspect.RECORDED_BYTES", 1)
+        after, pieces = "", []
+        while not pieces or after:
+            piece = await inspected(stage, about="recorder", name=after)
+            pieces.append(piece["rings"])
+            after = piece["next"]
+        assert all(len(piece) == 1 for piece in pieces) and len(pieces) == len(whole["rings"])
+        assert {name: ring for piece in pieces for name, ring in piece.items()} == whole["rings"]

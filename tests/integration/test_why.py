@@ -234,3 +234,28 @@ def test_a_sentence_for_what_makes_no_sense(cluster: LocalCluster) -> None:
     ):
         done = strandline("why", *words, "-b", cluster.bootstrap)
         assert done.returncode == status and "Traceback" not in done.stderr, done
+
+
+def test_a_failover_is_replayed_from_brokers_and_from_their_files(cluster: LocalCluster) -> None:
+    with create(cluster, "replayed", [3]) as view:
+        send(cluster, "replayed", b"a")
+        cluster.brokers[3].kill()
+        view.wait_led_without(3)
+        leader = view.leaders()[0]
+        told = ask(cluster, "replay", "replayed-0")
+        assert "does not answer" in told["silent"].get("3", "does not answer")
+        election = next(each for each in told["moments"] if each["what"] == "elected")
+        assert election["as_controller"] and election["values"]["leader"] == leader
+        files = [word for id in cluster.brokers for word in ("--dir", str(data(cluster, id)))]
+        led = next(
+            each
+            for each in ask(cluster, "replay", "replayed-0", *files)["moments"]
+            if each["what"] == "became_leading" and each["broker"] == leader
+        )
+        state = ask(cluster, "replay", "replayed-0", *files, "--at", str(led["number"]))["state"]
+        known = state["partitions"]["replayed-0"]
+        assert known["leader"] == leader and known["replicas"][str(leader)]["role"] == "leading"
+        assert known["replicas"]["3"]["epoch"] < known["epoch"], "a dead broker has heard of nothing"
+        assert state["brokers"]["3"]["state"] == "suspected"
+        text = ask(cluster, "replay", "replayed-0", *files, "--at", str(led["number"]), text=True)
+        assert f"has not heard of epoch {known['epoch']}, of broker {leader}, if it still runs" in text

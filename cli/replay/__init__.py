@@ -1,0 +1,1 @@
+"""`strandline replay`: any moment of a failover again, from what the brokers' flight recorders hold."""
