@@ -21,6 +21,7 @@ COMMANDS = {
     "resume": ("brokers", "resume"),
     "status": ("status", "status"),
     "health": ("status", "health"),
+    "doctor": ("doctor.command", "doctor"),
     "lost": ("why.lost", "lost"),
     "replay": ("replay.command", "replay"),
     "elect-leaders": ("elect", "elect_leaders"),
@@ -42,7 +43,7 @@ GROUPS = {
 PASSED_THROUGH = {"broker": "serve", "dump": "dump.command"}
 """Commands that parse their own arguments: a broker to start fast, dump for Kafka's one-dash flags."""
 ORDER = (
-    *("up", "status", "health", "down", "start", "stop", "kill", "pause", "resume"),
+    *("up", "status", "health", "doctor", "down", "start", "stop", "kill", "pause", "resume"),
     *("topics", "produce", "consume", "groups", "transactions", "configs"),
     *("reassign", "elect-leaders", "why", "lost", "replay", "dump"),
     *("zookeeper", "broker", "demo", "simulate", "docs"),

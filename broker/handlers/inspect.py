@@ -1,8 +1,10 @@
-"""Inspect 0, our own: what this broker knows of a partition, of its replication, of removed records.
+"""Inspect 0, our own: what this broker knows of a partition, of its replication, of its process, of
+removed records.
 
 v0. Served on every listener, but not listed by ApiVersions. An answer is bounded in decisions, removals and
 bytes. Read-only.
-Left to others: what is in the documents (inspection.py, replication_metrics.py, storage/quarantine.py).
+Left to others: what is in the documents (inspection.py, replication_metrics.py, process_facts.py,
+storage/quarantine.py).
 """
 
 import asyncio
@@ -20,6 +22,7 @@ from ...storage.disk import Disk
 from ...storage.quarantine import removal_rows, removed_bytes
 from ..inspection import partition_document
 from ..network.exchange import Exchange, HandlerEntry
+from ..process_facts import process_facts
 from ..replication_metrics import lags, of_cleaning, replication_metrics
 
 if TYPE_CHECKING:
@@ -51,6 +54,14 @@ async def handle(broker: "BrokerContext", exchange: Exchange, request: InspectRe
     elif request.about == "recorder":
         recorded = _recorded(broker.shared.recorder.rings, request.name)
         document = {"broker": broker.id, "now_ms": broker.clock.wall_ms(), **recorded}
+    elif request.about == "process":
+        facts = await asyncio.get_running_loop().run_in_executor(None, process_facts)
+        document = {
+            "broker": broker.id,
+            "now_ms": broker.clock.wall_ms(),
+            "registry_connected": broker.controller.is_informed,
+            **facts,
+        }
     elif request.about == "removals":
         partition = _partition(request) if request.topic else None
         document = {"broker": broker.id, "removals": await _in_thread(broker, _removals, partition)}

@@ -10,7 +10,7 @@ from ..schema import Bytes, Int16, Int32, Int64, String, message
 
 @message(key=20_000, versions=(0, 0), flexible=0)
 class InspectRequest:
-    """`about`: partition, metrics, web, recorder, removals or removed; the other fields say of what."""
+    """`about`: partition, metrics, process, web, recorder, removals, removed; other fields say of what."""
 
     about: String
     topic: String = ""

@@ -59,6 +59,9 @@ async def test_a_leader_tells_of_itself_and_its_followers(tmp_path: Path) -> Non
         assert metrics["replication"]["LeaderCount"] == 1
         cleaner = {"uncleanable-partitions-count": 1, "Cleanings": 3, "BytesFreed": 0}
         assert metrics["cleaner"] == {**cleaner, "CleaningsGivenUp": 0, "CleaningFailures": 0}
+        process = await inspected(stage, about="process")
+        assert 0 < process["open_files"] < process["open_files_max"] and process["resident_bytes"] > 1 << 20
+        assert 0 < process["maps"] < process["maps_max"] and process["registry_connected"]
         assert (await inspected(stage, about="removals"))["removals"] == []
 
 
