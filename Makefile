@@ -54,7 +54,7 @@ faults: setup
 
 # As root: brokers and clients live in network namespaces (docs/anomalies.md).
 anomalies: setup
-	$(BIN)/python -W ignore -m tests.anomalies.run --minutes $(MINUTES) --seed $(SEED)
+	$(BIN)/strandline verify anomalies --namespaces --minutes $(MINUTES) --seed $(SEED)
 
 spark-matrix: setup
 	$(BIN)/python -m pytest -ra --no-header -m "matrix or not matrix" tests/client/spark/parity

@@ -30,6 +30,7 @@ COMMANDS = {
     "consume": ("records", "consume"),
     "demo": ("demo.command", "demo"),
     "simulate": ("simulate", "simulate"),
+    "verify": ("verify.command", "verify"),
     "docs": ("docs.command", "docs"),
 }
 GROUPS = {
@@ -46,7 +47,7 @@ ORDER = (
     *("up", "status", "health", "doctor", "down", "start", "stop", "kill", "pause", "resume"),
     *("topics", "produce", "consume", "groups", "transactions", "configs"),
     *("reassign", "elect-leaders", "why", "lost", "replay", "dump"),
-    *("zookeeper", "broker", "demo", "simulate", "docs"),
+    *("zookeeper", "broker", "demo", "verify", "simulate", "docs"),
 )
 """All names, in the order of the help."""
 

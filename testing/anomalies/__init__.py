@@ -3,7 +3,7 @@
     verdict = judge_operations(read_history(*files))
     assert verdict.good, verdict
 
-What is looked for is told in docs/anomalies.md. Left to others: clients, faults (tests/anomalies/).
+What is looked for is told in docs/anomalies.md. Left to others: clients and faults (testing/verify/).
 """
 
 from .checker import TransactionalAnomaly, Verdict, judge_operations

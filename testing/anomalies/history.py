@@ -117,10 +117,16 @@ def _read(path: Path) -> Iterator[Operation]:
                 return  # at the end, or in the middle of an entry whose writer was killed
             except (ValueError, msgpack.UnpackException) as error:
                 raise DamagedHistory(f"{path}, byte {begun}: {error!r}") from None
-            try:
-                yield _operation(entry)
-            except (ValueError, TypeError) as error:
-                raise DamagedHistory(f"{path}, byte {begun}: {error}") from None
+            yield operation_of(path, entry, begun)
+
+
+def operation_of(path: Path, entry: Any, at: int | None = None) -> Operation:
+    """The operation that an entry of a file, at this byte, is. Raises DamagedHistory."""
+    try:
+        return _operation(entry)
+    except (ValueError, TypeError) as error:
+        where = path if at is None else f"{path}, byte {at}"
+        raise DamagedHistory(f"{where}: {error}") from None
 
 
 TYPES = {type.value: type for type in Type}

@@ -1,8 +1,8 @@
 """Brokers with a bug, to see that a run finds it: `python -m tests.anomalies.run --plant NAME`.
 
 A bug is a patch that this module applies in the broker's own process before it starts, so the broker has no
-switch for it, and none can be left on. Left to others: finding it (testing/anomalies/, replicas.py).
-Why: docs/decisions/0037-mutants-are-patches.md
+switch for it, and none can be left on. Left to others: finding it (testing/anomalies/,
+testing/verify/replicas.py). Why: docs/decisions/0037-mutants-are-patches.md
 """
 
 import sys
@@ -108,12 +108,12 @@ PLANTED = {
     "outsider-wins": Planted(
         "a follower outside the ISR wins an election",
         _outsider_wins,
-        ("kill_leader_ahead", "only_an_outsider"),
+        ("kill-leader-ahead", "only-an-outsider"),
     ),
     "one-marker": Planted("the marker is written to one partition of a transaction", _one_marker, ()),
     "aborted-offsets": Planted("offsets of an aborted transaction count", _aborted_offsets, ()),
     "dropped-batch": Planted("a new batch is taken for one sent twice", _dropped_batch, ()),
-    "fenced-accepted": Planted("a fenced producer goes on", _fenced_accepted, ("zombie_client",)),
+    "fenced-accepted": Planted("a fenced producer goes on", _fenced_accepted, ("zombie-client",)),
     "reads-to-the-watermark": Planted(
         "read_committed reads past open transactions", _reads_to_the_watermark, ()
     ),

@@ -3,7 +3,7 @@
 import pytest
 
 from strandline.simulation.patches import Patches
-from tests.anomalies.nemesis import Nemesis
+from strandline.testing.verify.nemesis import Nemesis
 from tests.anomalies.planted import PLANTED
 
 
@@ -21,4 +21,4 @@ def test_a_planted_bug_can_be_taken_out(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_its_faults_are_known(name: str) -> None:
-    assert all(callable(getattr(Nemesis, fault)) for fault in PLANTED[name].faults)
+    assert all(callable(getattr(Nemesis, fault.replace("-", "_"))) for fault in PLANTED[name].faults)

@@ -15,8 +15,8 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "integration")]
 
 from strandline.local.cluster import LocalCluster  # noqa: E402
+from strandline.testing.namespaces import Field, leave_the_network  # noqa: E402
 from tests.faults.drill import Drill, Table, assert_tidy, wait_purged  # noqa: E402
-from tests.faults.places import Field, leave_the_network  # noqa: E402
 
 SETTINGS = {
     "default.replication.factor": "3",

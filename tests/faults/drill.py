@@ -26,6 +26,8 @@ from kazoo.client import KazooClient
 
 from strandline.local.cluster import LocalCluster
 from strandline.testing.history import Anomaly, Report, judge
+from strandline.testing.verify.replicas import untidy
+from strandline.testing.verify.znodes import Znodes
 from strandline.testing.workload import VALUE_BYTES, Workload
 from tests.integration.support import View, assert_no_traceback, create, revive, until, wait_alike
 
@@ -246,20 +248,9 @@ def zookeeper(cluster: LocalCluster) -> KazooClient:
 
 def assert_states_are_good(cluster: LocalCluster) -> None:
     """Every state znode is one that may be (I12): an ISR, within the replicas, the leader in it or none."""
-    client = zookeeper(cluster)
-    try:
-        for topic in client.get_children("/brokers/topics"):
-            assigned = json.loads(client.get(f"/brokers/topics/{topic}")[0])["partitions"]
-            for number, replicas in assigned.items():
-                state = json.loads(client.get(f"/brokers/topics/{topic}/partitions/{number}/state")[0])
-                isr, leader = state["isr"], state["leader"]
-                where = f"{topic}-{number}: {state}, assigned to {replicas}"
-                assert isr and set(isr) <= set(replicas), where
-                assert leader == -1 or leader in isr, where
-                assert set(map(int, state["isr_epochs"])) == set(isr), where
-    finally:
-        client.stop()
-        client.close()
+    with Znodes(cluster.zookeeper) as znodes:
+        wrong = znodes.wrong_states()
+    assert not wrong, "\n".join(wrong)
 
 
 def wait_purged(cluster: LocalCluster) -> None:
@@ -269,20 +260,8 @@ def wait_purged(cluster: LocalCluster) -> None:
 
 
 def assert_tidy(cluster: LocalCluster) -> None:
-    """After all have stopped: epochs begin where they do elsewhere, markers are clean, nothing is left over.
-
-    An epoch without a record may be known to its leader alone.
+    """After all have stopped: epochs begin where they do elsewhere, markers are clean, nothing is left
+    over.
     """
-    begins: dict[tuple[str, str], set[str]] = {}
-    for broker in cluster.brokers.values():
-        data = broker.directory / "data"
-        assert (data / ".kafka_cleanshutdown").exists(), f"broker {broker.id} did not stop cleanly"
-        for place in sorted(data.iterdir()):
-            assert not place.name.endswith(("-delete", "-stray", "-future")), place
-            checkpoint = place / "leader-epoch-checkpoint"
-            if checkpoint.exists():
-                for line in checkpoint.read_text().splitlines()[2:]:
-                    epoch, start = line.split()
-                    begins.setdefault((place.name, epoch), set()).add(start)
-    different = {where: found for where, found in begins.items() if len(found) > 1}
-    assert not different, f"epochs that begin at two offsets: {different}"
+    wrong = untidy({id: broker.directory / "data" for id, broker in cluster.brokers.items()})
+    assert not wrong, "\n".join(wrong)

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from strandline.local.cluster import LocalCluster
+from strandline.testing.namespaces import Field
 from tests.faults.drill import zookeeper
-from tests.faults.places import Field
 from tests.integration.support import create
 
 CUT_S = float(os.environ.get("FAULTS_CUT_S", "60"))

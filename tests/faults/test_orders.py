@@ -24,8 +24,8 @@ from strandline.protocol.messages.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from strandline.testing.namespaces import Field
 from tests.faults.drill import Drill, Row, zookeeper
-from tests.faults.places import Field
 from tests.integration.support import View, Wire, revive, strandline, until
 
 RESTARTS = 10

@@ -7,10 +7,10 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from strandline.cli.demo.verdict import compare_replicas
 from strandline.client.admin.admin import NewTopic
@@ -22,9 +22,8 @@ from strandline.protocol.errors import ApiError
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.records import BatchBuilder
 from strandline.testing.history import judge
+from strandline.testing.waiting import until as until
 from strandline.testing.workload import Workload
-
-T = TypeVar("T")
 
 DURABLE = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 UNCLOCKED = {  # no file appears in a log directory just because time has passed
@@ -33,16 +32,6 @@ UNCLOCKED = {  # no file appears in a log directory just because time has passed
     "log.flush.start.offset.checkpoint.interval.ms": "3600000",
 }
 PRODUCE_VERSION = 9
-
-
-def until(condition: Callable[[], T], within_s: float, what: str, every_s: float = 0.03) -> T:
-    """Wait until `condition` gives something true, and hand it out."""
-    deadline = time.monotonic() + within_s
-    while True:
-        if found := condition():
-            return found
-        assert time.monotonic() < deadline, f"{what}: not within {within_s:g} s"
-        time.sleep(every_s)
 
 
 class View:

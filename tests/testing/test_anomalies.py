@@ -22,8 +22,10 @@ from strandline.testing.anomalies import (
 )
 from strandline.testing.anomalies.checker import NAMES
 from strandline.testing.anomalies.operations import Action, Record, Type
-from tests.anomalies.enough import ACTS, KINDS, READ_TO_THE_END, behind, done, lacking, traceback_in
-from tests.anomalies.stuck import blame, overdue_in
+from strandline.testing.verify.clients.stuck import blame, overdue_in
+from strandline.testing.verify.enough import ACTS, behind, done, lacking, traceback_in
+from strandline.testing.verify.kinds import KINDS
+from strandline.testing.verify.scenario import load
 
 GOLDEN = sorted((Path(__file__).parent.parent / "scenarios" / "anomalies").glob("*.txt"))
 
@@ -127,21 +129,28 @@ def test_who_deletes_says_before_which_offset() -> None:
         judge_operations(parse("n ok deleted t-0"))
 
 
+CLIENTS = load("anomalies").clients
+READERS = {each.called: ("t",) for each in CLIENTS if KINDS[each.kind].reads_all}
+
+
 def test_every_kind_of_client_must_have_done_what_it_is_there_for() -> None:
-    """All but one thing is done by all kinds; that one is missed, by name."""
+    """All but one thing is done by all clients; that one is missed, by name."""
     acts = {
         Action.SEND: "ok send t-0@0=1",
         Action.COMMIT: "ok commit #1",
         Action.ABORT: "ok abort #1",
         Action.POLL: "ok poll t-0@0=1",
     }
-    lines = {(kind, act): f"{kind}-1/2 {acts[act]}" for kind in KINDS for act in KINDS[kind]}
-    assert lacking(done(parse("\n".join(lines.values())))) == []
-    for kind, act in lines:
-        rest = [line for key, line in lines.items() if key != (kind, act)]
-        assert lacking(done(parse("\n".join([*rest, f"{kind}-1 ok poll"])))) == [
-            f"{kind}: no {ACTS[act]}; so the run proves nothing about it"
-        ]
+    lines = {
+        (each.called, act): f"{each.called}-1/2 {acts[act]}"
+        for each in CLIENTS
+        for act in KINDS[each.kind].demands
+    }
+    assert lacking(done(parse("\n".join(lines.values())), CLIENTS), CLIENTS) == []
+    for name, act in lines:
+        rest = [line for key, line in lines.items() if key != (name, act)]
+        told = lacking(done(parse("\n".join([*rest, f"{name}-1 ok poll"])), CLIENTS), CLIENTS)
+        assert told == [f"{name}: no {ACTS[act]}; so the run proves nothing about it"]
 
 
 def test_a_traceback_of_a_client_is_found_with_its_text() -> None:
@@ -152,7 +161,10 @@ def test_a_traceback_of_a_client_is_found_with_its_text() -> None:
 
 def test_a_client_whose_call_never_returns_ends_and_is_told() -> None:
     assert overdue_in("") == []
-    stuck = "import time; from tests.anomalies import stock as s; s.OVERDUE_S = 0.1; s.again(time.sleep, 60)"
+    stuck = (
+        "import time; from strandline.testing.verify.clients import librdkafka as s; s.OVERDUE_S = 0.1; "
+        "s.again(time.sleep, 60)"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", stuck], stderr=subprocess.PIPE, text=True, timeout=30, check=False
     )
@@ -209,13 +221,13 @@ def test_a_request_that_was_sent_just_now_may_be_answered_yet() -> None:
 def test_each_kind_of_reader_must_have_come_to_every_end() -> None:
     """All are handed the last record but one kind: it is told, with how far it came."""
     final = "final ok whole t-0@0=1 t-0@4=2"
-    lines = {kind: f"{kind}-1 ok poll t-0@0=1\n{kind}-2 ok poll t-0@4=2" for kind in READ_TO_THE_END}
-    assert behind(parse("\n".join([final, *lines.values()]))) == []
-    for kind in lines:
-        short = {**lines, kind: f"{kind}-1 ok poll t-0@0=1"}
-        told = f"{kind} has come to 0 in t-0, whose last record is 4"
-        assert behind(parse("\n".join([final, *short.values()]))) == [told]
-    beside = parse(
-        f"final ok whole in-0@0=1\nreader-librdkafka-1 ok poll in-0@0=1\n{lines['reader-strandline']}"
-    )
-    assert behind(beside) == ["reader-strandline has come to nothing in in-0, whose last record is 0"]
+    lines = {name: f"{name}-1 ok poll t-0@0=1\n{name}-2 ok poll t-0@4=2" for name in READERS}
+    assert behind(parse("\n".join([final, *lines.values()])), READERS) == []
+    for name in lines:
+        short = {**lines, name: f"{name}-1 ok poll t-0@0=1"}
+        told = f"{name} has come to 0 in t-0, whose last record is 4"
+        assert behind(parse("\n".join([final, *short.values()])), READERS) == [told]
+    beside = parse(f"final ok whole in-0@0=1\n{lines['reader-strandline']}")
+    assert behind(beside, {"reader-strandline": ("in",)}) == [
+        "reader-strandline has come to nothing in in-0, whose last record is 0"
+    ]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from strandline.protocol.records import BatchBuilder
-from tests.anomalies.replicas import audit, first_difference
+from strandline.testing.verify.replicas import audit, first_difference
 
 
 def batch(base_offset: int, *values: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """Whose fault it is that a call of librdkafka does not return: what its own log tells of its requests.
 
-Transactional producers log each request and each answer (worker.py). If a request has no answer though its
-connection stands, a broker is at fault, and the run has failed. If all were answered, the client waits for
-something that it never asks for (librdkafka's issues 5456 and 5511).
+Transactional producers log each request and each answer (librdkafka.py). If a request has no answer though
+its connection stands, a broker is at fault, and the run has failed. If all were answered, the client waits
+for something that it never asks for (librdkafka's issues 5456 and 5511).
 """
 
 import re

@@ -5,26 +5,28 @@ watermark and beyond. What differs is told with the offset of the first batch th
 """
 
 import re
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from strandline.base.types import TopicPartition
-from strandline.local.cluster import LocalCluster
-from strandline.protocol.batches import HEADER_SIZE, read_header
-from strandline.storage.disk import RealDisk
-from strandline.storage.log.checkpoints import HIGH_WATERMARKS, Unreadable, read_offsets
-from tests.integration.support import until
+from ...base.types import TopicPartition
+from ...protocol.batches import HEADER_SIZE, read_header
+from ...storage.disk import RealDisk
+from ...storage.log.checkpoints import HIGH_WATERMARKS, Unreadable, read_offsets
+from ..waiting import until
 
 PARTITION = re.compile(r"(?P<topic>.+)-(?P<number>\d+)")
 NOWHERE = -1
+CLEAN = ".kafka_cleanshutdown"
+LEFT_OVER = ("-delete", "-stray", "-future")
 
 
-def wait_same(cluster: LocalCluster, within_s: float) -> None:
+def wait_same(directories: Callable[[], dict[int, Path]], within_s: float, prefix: str = "") -> None:
     """Wait until the audit finds nothing. AssertionError with what it found last."""
     found: list[str] = []
 
     def same() -> bool:
-        found[:] = audit({id: broker.directory / "data" for id, broker in cluster.brokers.items()})
+        found[:] = audit(directories(), prefix)
         return not found
 
     try:
@@ -33,10 +35,14 @@ def wait_same(cluster: LocalCluster, within_s: float) -> None:
         raise AssertionError("\n  ".join([str(failure), *found])) from None
 
 
-def audit(places: dict[int, Path]) -> list[str]:
-    """A sentence for each partition whose replicas differ; `places` are the brokers' log directories."""
-    names = sorted({each.name for place in places.values() for each in place.iterdir() if holds_log(each)})
-    return [sentence for name in names if (sentence := compared(name, places))]
+def audit(places: dict[int, Path], prefix: str = "") -> list[str]:
+    """A sentence for each partition whose replicas differ; `places` are the brokers' log directories.
+
+    With a `prefix`, only topics that begin so.
+    """
+    names = {each.name for place in places.values() for each in place.iterdir() if holds_log(each)}
+    chosen = sorted(name for name in names if name.startswith(prefix))
+    return [sentence for name in chosen if (sentence := compared(name, places))]
 
 
 def holds_log(folder: Path) -> bool:
@@ -96,3 +102,30 @@ def watermark(place: Path, name: str) -> int:
     except Unreadable:  # it is being replaced
         return NOWHERE
     return known.get(TopicPartition(found["topic"], int(found["number"])), NOWHERE)
+
+
+def untidy(places: dict[int, Path]) -> list[str]:
+    """A sentence for what a controlled stop of all brokers has left in their log directories and must not
+    leave.
+
+    No clean marker; a log that is to be deleted; an epoch that begins at two offsets (one without a record
+    may be known to its leader alone).
+    """
+    begins: dict[tuple[str, str], set[str]] = {}
+    wrong = []
+    for id, data in places.items():
+        if not (data / CLEAN).exists():
+            wrong.append(f"broker {id} did not stop cleanly")
+        for place in sorted(data.iterdir()):
+            if place.name.endswith(LEFT_OVER):
+                wrong.append(f"{place} was left over")
+            checkpoint = place / "leader-epoch-checkpoint"
+            if checkpoint.exists():
+                for line in checkpoint.read_text().splitlines()[2:]:
+                    epoch, start = line.split()
+                    begins.setdefault((place.name, epoch), set()).add(start)
+    return wrong + [
+        f"{name}: epoch {epoch} begins at {' and at '.join(sorted(found))}"
+        for (name, epoch), found in begins.items()
+        if len(found) > 1
+    ]

@@ -9,15 +9,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from strandline.testing.anomalies import UNKNOWN, Action, Record, Type
-from tests.anomalies.client import ABORTED_BY_CHOICE, STOP, TOPICS, TRANSACTION_MS, Client, bytes_of
-from tests.anomalies.stuck import OVERDUE
+from ...anomalies import UNKNOWN, Action, Record, Type
+from .client import ABORTED_BY_CHOICE, STOP, Client, bytes_of, copiers, value_in
+from .stuck import OVERDUE
 
+Message: TypeAlias = Any  # its types know no difference between a record that was read and an error
 AGAIN_S = 20.0
+WRITE_EVERY_S = 0.05
 CALL_S = 30.0  # what calls of librdkafka are given
 OVERDUE_S = 40.0  # and when they surely have forgotten it
 COMMIT_EVERY_S = 1.0
@@ -53,7 +55,7 @@ def stock_consumer(client: Client, **options: Any) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": client.bootstrap,
-            "group.id": client.name,
+            "group.id": client.job.prefix + client.name,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "reconnect.backoff.max.ms": 500,
@@ -81,15 +83,15 @@ def again(call: Callable[..., Any], *arguments: Any) -> Any:
 
 def end_overdue(call: str) -> None:
     """Librdkafka's send_offsets_to_transaction may wait for ever (its issues 5456 and 5511)."""
-    line = f"{' '.join(sys.argv[2:4])} ends: {call} {OVERDUE} {OVERDUE_S:g} s"
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(f"the client ends: {call} {OVERDUE} {OVERDUE_S:g} s\n")
+    sys.stderr.flush()
     os._exit(1)  # the next life fences this one
 
 
-def plain_librdkafka(client: Client) -> None:
+def writer(client: Client) -> None:
     producer = stock_producer(client)
-    while not STOP.wait(0.05):
-        for record in client.write("in", 1) + client.write("in8", 1):
+    while not STOP.wait(WRITE_EVERY_S):
+        for record in (client.write(1, topic)[0] for topic in client.topics):
             client.notes.note(Type.INVOKE, Action.SEND, [record])
             told = delivered(client, record, UNKNOWN)
             producer.produce(record.topic, bytes_of(record), partition=record.partition, on_delivery=told)
@@ -107,7 +109,7 @@ def send(client: Client, producer: Producer, records: list[Record], number: int)
 def end(client: Client, producer: Producer, number: int, commit: bool) -> bool:
     """Commit or abort; True if it was committed. Raises KafkaException if the producer is at its end."""
     try:
-        producer.flush(TRANSACTION_MS / 1000)
+        producer.flush(client.job.transaction_ms / 1000)
         if commit:
             client.notes.note(Type.INVOKE, Action.COMMIT, transaction=number)
             again(producer.commit_transaction, CALL_S)
@@ -130,8 +132,8 @@ def abort(client: Client, producer: Producer, number: int) -> None:
 def transactional_producer(client: Client) -> Producer:
     """What it asks and is answered is printed (stuck.py)."""
     producer = stock_producer(
-        client, transactional_id=client.name, transaction_timeout_ms=TRANSACTION_MS,
-        message_timeout_ms=TRANSACTION_MS - 1000, debug="eos,broker,protocol",
+        client, transactional_id=client.transactional_id, transaction_timeout_ms=client.job.transaction_ms,
+        message_timeout_ms=client.job.transaction_ms * 9 // 10, debug="eos,broker,protocol",
     )  # fmt: skip
     client.notes.note(Type.INVOKE, Action.INIT)
     again(producer.init_transactions, CALL_S)
@@ -139,20 +141,20 @@ def transactional_producer(client: Client) -> Producer:
     return producer
 
 
-def transactions_librdkafka(client: Client) -> None:
-    """Sends and polls in each transaction, on the same topic."""
+def transactions(client: Client) -> None:
+    """Sends and polls in each transaction, on the same topics."""
     producer = transactional_producer(client)
     reading = Reading(client, stock_consumer(client, auto_offset_reset="error"))
-    reading.assign([TopicPartition("t", each, 0) for each in range(TOPICS["t"])])
+    reading.assign([TopicPartition(*place, 0) for place in client.places()])
     number = 0
     while not STOP.wait(client.random.uniform(0.05, 0.2)):
         number += 1
         producer.begin_transaction()
-        send(client, producer, client.write("t", client.random.randint(1, 6)), number)
+        send(client, producer, client.write(client.random.randint(1, 6)), number)
         if client.random.random() < 0.3:
             producer.flush(5)
             reading.poll(number)
-            send(client, producer, client.write("t", 2), number)
+            send(client, producer, client.write(2), number)
         end(client, producer, number, client.random.random() >= ABORTED_BY_CHOICE)
     reading.consumer.close()
 
@@ -191,13 +193,13 @@ class Reading:
     def poll(self, transaction: int = UNKNOWN, most: int = 200, wait_s: float = 0.1) -> list[Message]:
         self.messages = []
         while len(self.messages) < most:
-            message = self.consumer.poll(wait_s if not self.messages else 0)
+            message: Message = self.consumer.poll(wait_s if not self.messages else 0)
             if message is None:
                 break
             if (trouble := message.error()) is not None:
                 self.refuse(message, trouble)
             else:
-                value = int.from_bytes(message.value()[:8], "big")
+                value = value_in(message.value())
                 self.found.append(Record(message.topic(), message.partition(), message.offset(), value))
                 self.messages.append(message)
         self.note(transaction)
@@ -214,10 +216,9 @@ class Reading:
             raise KafkaException(trouble)
 
 
-def reader_librdkafka(client: Client) -> None:
+def reader(client: Client) -> None:
     reading = Reading(client, stock_consumer(client, auto_offset_reset="error"))
-    places = [TopicPartition(topic, each, 0) for topic, count in TOPICS.items() for each in range(count)]
-    reading.assign(places)
+    reading.assign([TopicPartition(*place, 0) for place in client.places()])
     while not STOP.is_set():
         reading.poll()
     reading.consumer.close()
@@ -227,14 +228,15 @@ class Member(Reading):
     """Of a group: begins where the group is, and commits what it has noted. Each step is noted, too."""
 
     def __init__(self, client: Client, **options: Any) -> None:
-        self.group = client.name.rpartition("-")[0]
+        self.group = client.group
         self.is_incremental = options.get("group_protocol") == "consumer"
         self.read_to: dict[tuple[str, int], int] = {}
+        group = client.job.prefix + client.group
         super().__init__(
-            client, stock_consumer(client, group_id=self.group, auto_offset_reset="earliest", **options)
+            client, stock_consumer(client, group_id=group, auto_offset_reset="earliest", **options)
         )
         self.consumer.subscribe(
-            ["t", "out", "out8"], on_assign=self.assigned, on_revoke=self.moved, on_lost=self.moved
+            client.topics, on_assign=self.assigned, on_revoke=self.moved, on_lost=self.moved
         )
 
     def moved_to(self, places: list[TopicPartition]) -> None:
@@ -279,8 +281,15 @@ class Member(Reading):
         self.tell(Type.OK, Action.OFFSETS, [one for one in done if one.error is None])
 
 
-def subscriber(client: Client, **options: Any) -> None:
-    member = Member(client, **options)
+def membership(client: Client) -> dict[str, Any]:
+    """What a member of a group is told of its protocol."""
+    if client.job.protocol == "consumer":
+        return {"group_protocol": "consumer"}
+    return {"session_timeout_ms": 6000}
+
+
+def subscriber(client: Client) -> None:
+    member = Member(client, **membership(client))
     committed_s = time.monotonic()
     while not STOP.is_set():
         member.poll()
@@ -290,10 +299,12 @@ def subscriber(client: Client, **options: Any) -> None:
     member.consumer.close()
 
 
-def copier(client: Client, source: str, target: str, **options: Any) -> None:
+def copier(client: Client) -> None:
+    (source,), target = client.topics, client.job.to
+    assert target is not None, "the scenario has been checked"
     producer = transactional_producer(client)
-    group = f"copiers-{source}"
-    reading = Reading(client, stock_consumer(client, group_id=group, auto_offset_reset="earliest", **options))
+    options = {"group_id": copiers(client.job.prefix, source), "auto_offset_reset": "earliest"}
+    reading = Reading(client, stock_consumer(client, **options, **membership(client)))
     reading.subscribe([source])
     number = 0
     while not STOP.is_set():
@@ -303,9 +314,7 @@ def copier(client: Client, source: str, target: str, **options: Any) -> None:
         number += 1
         producer.begin_transaction()
         copies = [
-            Record(
-                target, one.partition(), value=client.value(), source=int.from_bytes(one.value()[:8], "big")
-            )
+            Record(target, one.partition(), value=client.value(), source=value_in(one.value()))
             for one in messages
         ]
         offsets = {one.partition(): one.offset() + 1 for one in messages}
@@ -338,3 +347,12 @@ def rewind(reading: Reading) -> None:
             continue
         reading.moved_to(begins)
         return
+
+
+KINDS: dict[str, Callable[[Client], None]] = {
+    "writer": writer,
+    "transactions": transactions,
+    "copier": copier,
+    "reader": reader,
+    "subscriber": subscriber,
+}

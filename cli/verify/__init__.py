@@ -1,0 +1,1 @@
+"""`strandline verify`: load and faults against a cluster, then the verdict."""

@@ -1,0 +1,91 @@
+"""Brokers of Apache Kafka 3.9 in ZooKeeper mode, as processes of this machine: what it does under the same
+faults.
+
+Its jars are those of an installation (its folder, or `libs` in it). Each broker is a JVM of modest size.
+Left to others: ZooKeeper and what is done to processes (local.py).
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from ....local.cluster import LocalCluster
+from ....local.embedded_zookeeper import EnvironmentProblem, java
+from ....local.processes import BrokerProcess
+from .base import PlaceProblem
+from .local import LocalPlace
+
+FLAGS = ("-Xms96m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+LOGGING = """log4j.rootLogger=WARN, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
+log4j.logger.kafka.log=INFO
+log4j.logger.state.change.logger=INFO
+"""
+SMALL = {"log.cleaner.dedupe.buffer.size": "2097152", "num.network.threads": "1", "num.io.threads": "2"}
+
+
+def jars(home: Path) -> Path:
+    """The folder with the jars of an installation. Raises PlaceProblem if it is none of Kafka 3."""
+    for folder in (home / "libs", home):
+        if list(folder.glob("kafka_2.*-[23].*.jar")):
+            return folder
+    libs = home / "libs"
+    raise PlaceProblem(
+        f"{home} holds no Apache Kafka with ZooKeeper: expected kafka_2.13-3.9.*.jar there or in {libs} (the "
+        "archive of a release, unpacked)"
+    )
+
+
+class KafkaProcess(BrokerProcess):
+    """A broker of Apache Kafka."""
+
+    libs: Path
+
+    def start(self) -> None:
+        assert not self.alive, f"broker {self.id} is already running"
+        lines = {
+            "broker.id": str(self.id),
+            "listeners": f"PLAINTEXT://{self.address}",
+            "log.dirs": str(self.directory / "data"),
+            "zookeeper.connect": self.zookeeper,
+            **SMALL,
+            **self.settings,
+        }
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        logging = self.directory / "log4j.properties"
+        logging.write_text(LOGGING)
+        option = f"-Dlog4j.configuration=file:{logging}"
+        with self.log.open("ab") as log:
+            self.child = subprocess.Popen(
+                [java(), *FLAGS, option, "-cp", f"{self.libs}/*", "kafka.Kafka", str(self.config)],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+                env={**os.environ, **self.environment},
+            )  # fmt: skip
+        self.pid = self.child.pid
+
+
+class KafkaPlace(LocalPlace):
+    """A cluster of the run's own."""
+
+    name = "kafka"
+    kind = "Apache Kafka"
+    has_tracebacks = False
+
+    def __init__(self, folder: Path, brokers: int, settings: Mapping[str, str], home: Path) -> None:
+        libs = jars(home)
+        try:
+            java()
+        except EnvironmentProblem as problem:
+            raise PlaceProblem(str(problem)) from None
+        cluster = LocalCluster(folder / "cluster", brokers, settings=settings)
+        for id, ours in cluster.brokers.items():
+            process = KafkaProcess(
+                id, ours.directory, ours.port, ours.internal_port, ours.zookeeper, ours.settings
+            )
+            process.libs = libs
+            cluster.brokers[id] = process
+        super().__init__(cluster, is_ours=True)

@@ -1,0 +1,301 @@
+"""A run of a scenario: load and faults, then final reads and the audit of the replicas.
+
+Everything is noted in a folder. Left to others: the verdict on it (outcome.py), each step.
+"""
+
+import importlib.util
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from ...base.types import TopicPartition
+from ...client.admin.descriptions import NewTopic
+from ...client.sync import Admin
+from ...protocol.errors import ApiError
+from ...zookeeper.client import ZkError, ZkUnreachable
+from ..anomalies import HistoryWriter, Notes
+from ..anomalies.following import Following
+from .enough import count, lacking
+from .finale import read_all, wait_copied, wait_read
+from .fleet import Fleet
+from .kinds import KINDS, Library
+from .nemesis import Nemesis, wait_full
+from .outcome import Outcome, Record, judged
+from .places import Place, PlaceProblem
+from .replicas import untidy, wait_same
+from .scenario import ALL, ClientPart, Scenario, ScenarioError
+from .schedule import drawn_least, strikes
+from .znodes import Znodes
+
+CREATED_S = 90.0
+SAME_S = 60.0
+TICK_S = 0.25
+TOPIC_LEVEL = ("min.insync.replicas", "unclean.leader.election.enable")
+"""Of the settings of the scenario's cluster, those that its topics get on a cluster that is there already."""
+NETWORK = (ApiError, OSError, ZkError, ZkUnreachable)
+
+
+class Screen(Protocol):
+    """Who watches a run."""
+
+    def phase(self, what: str) -> None:
+        """What is done from now on."""
+        ...
+
+    def fault(self, what: str) -> None:
+        """What is done to the cluster now."""
+        ...
+
+    def tick(self, answered: Counter[str], faults: int) -> None:
+        """Called several times a second: what clients were answered so far, and how many faults there
+        were.
+        """
+        ...
+
+
+class Blind:
+    """Nobody watches."""
+
+    def phase(self, what: str) -> None:
+        """Nothing."""
+
+    def fault(self, what: str) -> None:
+        """Nothing."""
+
+    def tick(self, answered: Counter[str], faults: int) -> None:
+        """Nothing."""
+
+
+def run(scenario: Scenario, place: Place, folder: Path, screen: Screen | None = None) -> Outcome:
+    """Run a scenario to its end, and judge it; `folder` gets histories, logs and `run.json`.
+
+    The place is closed in the end, also after an interrupt. Raises ScenarioError if the scenario asks for
+    what cannot be done there.
+    """
+    with place_of(place):
+        return Run(scenario, place, folder, screen or Blind()).to_the_end()
+
+
+class place_of:
+    """Closes a place, whatever happens."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def __enter__(self) -> Place:
+        return self.place
+
+    def __exit__(self, *_: object) -> None:
+        self.place.close()
+
+
+def check(scenario: Scenario, place: Place) -> None:
+    """Raises ScenarioError if a fault of the scenario cannot be done where the brokers live."""
+    able = set(place.able())
+    drawn = scenario.faults.drawn if scenario.faults.drawn != ALL else ()
+    wanted = [*drawn, *(each.fault for each in scenario.faults.at)]
+    if missing := sorted({name for name in wanted if name not in able}):
+        raise ScenarioError(
+            f"{', '.join(missing)}: cannot be done with brokers that live in `{place.name}`; what can be: "
+            f"{', '.join(sorted(able))}. Choose another place, or leave it out with --faults"
+        )
+
+
+class Run:
+    """See the module."""
+
+    def __init__(self, scenario: Scenario, place: Place, folder: Path, screen: Screen) -> None:
+        check(scenario, place)
+        self.scenario, self.place, self.folder, self.screen = scenario, place, folder, screen
+        self.folder.mkdir(parents=True, exist_ok=True)
+        token = random.SystemRandom().getrandbits(24)
+        self.prefix = "" if place.is_ours else f"verify-{token:06x}-"
+        self.clients = [each for each in scenario.clients if is_installed(each)]
+        if not any(KINDS[each.kind].writes for each in self.clients):
+            raise ScenarioError(
+                "confluent-kafka is not installed, and without it nobody writes: pip install "
+                "'strandline[verify]'"
+            )
+        self.record = Record(scenario, place.name, place.kind, self.prefix)
+        self.record.left_out = [each.called for each in scenario.clients if each not in self.clients]
+        self.fleet = Fleet(place, scenario, folder, self.prefix, self.clients)
+        self.following = Following(folder)
+        self.counts: dict[str, Counter[str]] = {each.called: Counter() for each in self.clients}
+        self.faults = 0
+
+    def to_the_end(self) -> Outcome:
+        """All of it, and the verdict."""
+        begun_s = time.monotonic()
+        try:
+            self._drive()
+        except AssertionError as failure:  # what must come has not come in time
+            self.record.violations.append(str(failure) or repr(failure))
+        except PlaceProblem as problem:
+            self.record.violations.append(str(problem))
+        except NETWORK as error:
+            self.record.unknowns.append(f"the run could not go on: {error!r}")
+        finally:
+            self.fleet.kill()
+        self._read_logs()
+        self.record.lives = self.fleet.lives
+        self.record.took_s = time.monotonic() - begun_s
+        self.record.save(self.folder)
+        self.screen.phase("judging")
+        return judged(self.folder)
+
+    # ------------------------------------------------------------ load
+
+    def _drive(self) -> None:
+        self.screen.phase(f"starting {self.place.kind} ({self.place.name})")
+        self.place.start()
+        self.screen.phase("creating topics")
+        self._create_topics()
+        self._load()
+        self._settle()
+        self._finish()
+        self._audit()
+        self._tidy_up()
+
+    def _create_topics(self) -> None:
+        outer = {} if self.place.is_ours else self.scenario.cluster.properties()
+        inherited = {name: value for name, value in outer.items() if name in TOPIC_LEVEL}
+        brokers = len(self.place.ids)
+        new = [
+            NewTopic(
+                self.prefix + name,
+                part.partitions,
+                replication_factor=min(part.replicas or 3, brokers),
+                configs=inherited | self.scenario.topic_properties(name),
+            )
+            for name, part in self.scenario.topics.items()
+        ]
+        with Admin(self.place.bootstrap) as admin:
+            admin.create_topics(new)
+        wait_full(self.place, self._topics(), CREATED_S)
+
+    def _topics(self) -> list[str]:
+        return [self.prefix + name for name in self.scenario.topics]
+
+    def _load(self) -> None:
+        self.screen.phase("load and faults")
+        self.fleet.start_all()
+        about = {"seed": self.scenario.seed, "scenario": self.scenario.name}
+        with HistoryWriter(self.folder / "nemesis.history", about) as writer:
+            nemesis = Nemesis(
+                self.place, self.scenario, self.prefix, self.fleet, Notes(writer, "nemesis"),
+                self._struck, self._rest,
+            )  # fmt: skip
+            begun_s = time.monotonic()
+            try:
+                self._strike(nemesis, begun_s)
+                self._rest(self.scenario.load_s - (time.monotonic() - begun_s))
+            finally:
+                self.record.loaded_s = time.monotonic() - begun_s
+        self.screen.phase("until each client has done its part")
+        deadline = time.monotonic() + self.scenario.limits.enough_s
+        while lacking(self.counts, self.clients) and time.monotonic() < deadline:
+            self._rest(1.0)
+
+    def _strike(self, nemesis: Nemesis, begun_s: float) -> None:
+        """Faults until the load is over; those with a time, and those of a list, at least once."""
+        least = drawn_least(self.scenario)
+        for strike in strikes(self.scenario, self.place.able()):
+            loaded_s = time.monotonic() - begun_s
+            wait_s = strike.after_s - loaded_s if strike.is_timed else strike.after_s
+            if not strike.is_timed and loaded_s + wait_s >= self.scenario.load_s and least <= 0:
+                return
+            self._rest(wait_s)
+            nemesis.strike(strike)
+            least -= not strike.is_timed
+
+    def _struck(self, what: str) -> None:
+        self.faults += 1
+        self.screen.fault(what)
+
+    def _rest(self, seconds: float) -> None:
+        """Let the load go on for so long; clients that have ended begin their next lives."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self._tick()
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return
+            time.sleep(min(TICK_S, left_s))
+
+    def _tick(self) -> None:
+        self.fleet.tend()
+        for operation in self.following.fresh():
+            count(operation, self.counts)
+        self.screen.tick(sum(self.counts.values(), Counter[str]()), self.faults)
+
+    # ------------------------------------------------------------ the end
+
+    def _settle(self) -> None:
+        self.screen.phase("healing")
+        self.place.mend()
+        self.place.wait_ready(self.scenario.limits.ready_s)
+        wait_full(self.place, self._topics())
+
+    def _finish(self) -> None:
+        limit_s = self.scenario.limits.read_s
+        self._end(lambda part: KINDS[part.kind].writes)
+        self.screen.phase("copying what is left")
+        for part in self.clients:
+            if KINDS[part.kind].copies:
+                (topic,) = part.topics
+                partitions = self.scenario.topics[topic].partitions
+                wait_copied(
+                    self.place.bootstrap, self.prefix, self.prefix + topic, partitions, limit_s, self._tick
+                )
+        self._end(lambda part: KINDS[part.kind].copies)
+        self.screen.phase("reading everything")
+        places = [
+            TopicPartition(self.prefix + name, each)
+            for name, part in self.scenario.topics.items()
+            for each in range(part.partitions)
+        ]
+        read_all(self.place.bootstrap, places, self.folder, limit_s)
+        wait_read(self.folder, self.record.readers(), limit_s, self._tick)
+        self._end(lambda part: True)
+
+    def _end(self, which: Callable[[ClientPart], bool]) -> None:
+        self.fleet.stop(which)
+        self.fleet.fence(which)
+
+    def _audit(self) -> None:
+        if not self.place.directories():
+            self.record.notes.append("the logs of the replicas were not compared: they are out of reach here")
+            return
+        self.screen.phase("comparing the replicas' logs")
+        try:
+            wait_same(self.place.directories, SAME_S, self.prefix)
+        except AssertionError as failure:
+            self.record.violations.append(str(failure))
+        if (zookeeper := self.place.zookeeper) is not None:
+            with Znodes(zookeeper) as znodes:
+                self.record.violations += znodes.wrong_states()
+        if self.place.stop_all():
+            self.record.violations += untidy(self.place.directories())
+
+    def _tidy_up(self) -> None:
+        """On a cluster that others use: no topic is left. Where records were lost they are evidence."""
+        if self.place.is_ours or self.record.violations:
+            return
+        with Admin(self.place.bootstrap) as admin:
+            admin.delete_topics(self._topics())
+
+    def _read_logs(self) -> None:
+        if self.place.has_tracebacks:
+            for id, text in self.place.logs().items():
+                if (at := text.find("Traceback")) >= 0:
+                    self.record.violations.append(
+                        f"broker {id} has logged what it did not expect: {text[max(0, at - 500) : at + 2500]}"
+                    )
+
+
+def is_installed(client: ClientPart) -> bool:
+    """Whether its library is there."""
+    return client.library != Library.LIBRDKAFKA or importlib.util.find_spec("confluent_kafka") is not None

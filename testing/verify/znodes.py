@@ -1,0 +1,84 @@
+"""What ZooKeeper knows of partitions: who is in the ISR now, and whether every state is one that may be.
+
+Brokers are not asked, for a broker that is cut off does not hear of a new ISR. Left to others: the session
+(zookeeper/kazoo_client.py).
+"""
+
+import json
+from types import TracebackType
+from typing import Any, Self
+
+from ...base.types import TopicPartition
+from ...client.loop_thread import LoopThread
+from ...zookeeper.client import NoNode
+from ...zookeeper.documents import state_path
+from ...zookeeper.kazoo_client import KazooZkClient
+
+SESSION_MS, CONNECT_S = 10_000, 20.0
+
+
+class Znodes:
+    """A session at a cluster's ZooKeeper, behind blocking calls."""
+
+    def __init__(self, address: str) -> None:
+        self._thread = LoopThread("strandline-znodes")
+        try:
+            self._client = self._thread.run(lambda: self._started(address))
+        except BaseException:
+            self._thread.close()
+            raise
+
+    @staticmethod
+    async def _started(address: str) -> KazooZkClient:
+        client = KazooZkClient(address, SESSION_MS, connect_timeout_s=CONNECT_S)
+        await client.start()
+        return client
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.run(self._client.close)
+        self._thread.close()
+
+    def document(self, path: str) -> Any:
+        """The JSON of a znode. Raises NoNode."""
+        data, _ = self._thread.run(lambda: self._client.get(path))
+        return json.loads(data)
+
+    def isr(self, topic: str, partition: int) -> list[int]:
+        """The ISR that is written now."""
+        found: list[int] = self.document(state_path(TopicPartition(topic, partition)))["isr"]
+        return found
+
+    def wrong_states(self) -> list[str]:
+        """A sentence for each partition whose state may not be: the ISR within the replicas, the leader in
+        it.
+        """
+        wrong = []
+        topics = self._thread.run(lambda: self._client.children("/brokers/topics"))
+        for topic in topics:
+            assigned = self.document(f"/brokers/topics/{topic}")["partitions"]
+            for number, replicas in assigned.items():
+                try:
+                    state = self.document(state_path(TopicPartition(topic, int(number))))
+                except NoNode:
+                    wrong.append(f"{topic}-{number}, assigned to {replicas}, has no state")
+                    continue
+                if not is_well_formed(state, replicas):
+                    wrong.append(f"{topic}-{number}: {state}, assigned to {replicas}")
+        return wrong
+
+
+def is_well_formed(state: dict[str, Any], replicas: list[int]) -> bool:
+    """Whether an ISR is there, within the replicas, its epochs told, and the leader in it, or none."""
+    isr, leader = state["isr"], state["leader"]
+    epochs = state.get("isr_epochs")  # Apache Kafka writes none
+    return (
+        bool(isr)
+        and set(isr) <= set(replicas)
+        and (leader == -1 or leader in isr)
+        and (epochs is None or set(map(int, epochs)) == set(isr))
+    )
