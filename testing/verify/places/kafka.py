@@ -44,8 +44,7 @@ class KafkaProcess(BrokerProcess):
 
     libs: Path
 
-    def start(self) -> None:
-        assert not self.alive, f"broker {self.id} is already running"
+    def write_config(self) -> None:
         lines = {
             "broker.id": str(self.id),
             "listeners": f"PLAINTEXT://{self.address}",
@@ -56,9 +55,15 @@ class KafkaProcess(BrokerProcess):
         }
         self.directory.mkdir(parents=True, exist_ok=True)
         self.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-        logging = self.directory / "log4j.properties"
-        logging.write_text(LOGGING)
-        option = f"-Dlog4j.configuration=file:{logging}"
+        self._logging.write_text(LOGGING)
+
+    @property
+    def _logging(self) -> Path:
+        return self.directory / "log4j.properties"
+
+    def launch(self) -> None:
+        assert not self.alive, f"broker {self.id} is already running"
+        option = f"-Dlog4j.configuration=file:{self._logging}"
         with self.log.open("ab") as log:
             self.child = subprocess.Popen(
                 [java(), *FLAGS, option, "-cp", f"{self.libs}/*", "kafka.Kafka", str(self.config)],

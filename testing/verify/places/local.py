@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from ....local.cluster import LocalCluster, find
+from ....local.cluster import LocalCluster, changing, find
 from ....local.embedded_zookeeper import EnvironmentProblem
 from ..faults import Power
 from ..power_loss import lose_unsynced
@@ -61,7 +61,12 @@ class LocalPlace(Place):
         self.cluster.brokers[broker].stop()
 
     def launch(self, broker: int) -> None:
-        self.cluster.brokers[broker].start()
+        if self.is_ours:
+            self.cluster.brokers[broker].start()
+            return
+        with changing(self.cluster.directory):  # it keeps its configuration; other commands find its process
+            self.cluster.brokers[broker].launch()
+            self.cluster.save()
 
     def pause(self, broker: int) -> None:
         self._paused.add(broker)
@@ -83,9 +88,9 @@ class LocalPlace(Place):
     def mend(self) -> None:
         for id in list(self._paused):
             self.resume(id)
-        for broker in self.cluster.brokers.values():
+        for id, broker in self.cluster.brokers.items():
             if not broker.alive:
-                broker.start()
+                self.launch(id)
 
     def directories(self) -> dict[int, Path]:
         return {id: self._data(id) for id in self.cluster.brokers}
