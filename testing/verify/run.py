@@ -73,7 +73,7 @@ def run(scenario: Scenario, place: Place, folder: Path, screen: Screen | None = 
     """Run a scenario to its end, and judge it; `folder` gets histories, logs and `run.json`.
 
     The place is closed in the end, also after an interrupt. Raises ScenarioError if the scenario asks for
-    what cannot be done there.
+    what cannot be done there, PlaceProblem if the cluster does not start.
     """
     with place_of(place):
         return Run(scenario, place, folder, screen or Blind()).to_the_end()
@@ -127,7 +127,9 @@ class Run:
         self.faults = 0
 
     def to_the_end(self) -> Outcome:
-        """All of it, and the verdict."""
+        """All of it, and the verdict. Raises PlaceProblem if the cluster does not start."""
+        self.screen.phase(f"starting {self.place.kind} ({self.place.name})")
+        self.place.start()
         begun_s = time.monotonic()
         try:
             self._drive()
@@ -149,8 +151,6 @@ class Run:
     # ------------------------------------------------------------ load
 
     def _drive(self) -> None:
-        self.screen.phase(f"starting {self.place.kind} ({self.place.name})")
-        self.place.start()
         self.screen.phase("creating topics")
         self._create_topics()
         self._load()
