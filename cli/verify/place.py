@@ -14,6 +14,7 @@ from ...testing.verify.places.local import LocalPlace, running
 from ...testing.verify.places.namespaces import NamespacesPlace
 from ...testing.verify.scenario import ALL, Scenario
 from ..console import WrongUsage
+from ..reach import reached
 
 OPTIONS = {
     "bootstrap": "--bootstrap-server", "dir": "--dir", "compose": "--compose", "kafka": "--kafka",
@@ -72,7 +73,8 @@ def place_for(scenario: Scenario, chosen: Chosen, folder: Path) -> Place:
     if chosen.compose is not None:
         return ComposePlace(chosen.compose, chosen.bootstrap)
     if chosen.bootstrap is not None:
-        return ExternalPlace(chosen.bootstrap, read_commands(chosen.commands) if chosen.commands else {})
+        commands = read_commands(chosen.commands) if chosen.commands else {}
+        return ExternalPlace(reached(chosen.bootstrap), commands)
     if chosen.dir is not None:
         return running(chosen.dir)
     if chosen.kafka is not None:

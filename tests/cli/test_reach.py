@@ -39,6 +39,7 @@ ASKING = [
     "configs describe --topic t",
     "why leader t 0",
     "lost",
+    "verify",
 ]
 ELSEWHERE = {"up", "down", "start", "stop", "kill", "pause", "resume"} | {
     *("dump", "zookeeper", "broker", "demo", "simulate", "docs"),

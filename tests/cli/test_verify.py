@@ -1,0 +1,93 @@
+"""`strandline verify` without a run: what it lists, plans, judges again and refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from strandline.testing.anomalies import HistoryWriter, parse
+from strandline.testing.verify import load
+from strandline.testing.verify.outcome import Record
+from tests.cli.conftest import Shell
+
+MINE = """
+load_s = 30
+[topics.orders]
+[[clients]]
+kind = "writer"
+[faults]
+drawn = ["kill-leader", "restart"]
+"""
+LOST = """
+writer-strandline-1 invoke send orders-0=1 orders-0=2
+writer-strandline-1 ok send orders-0@0=1 orders-0@1=2
+final ok whole orders-0@1=2
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A scenario."""
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+    return path
+
+
+def test_shipped_scenarios_are_listed(alone: Shell) -> None:
+    assert {"smoke", "failover"} <= {row["scenario"] for row in alone("verify", "--list", "--json").json}
+    assert "smoke" in alone("verify", "--list").out
+
+
+def test_the_plan_of_a_seed_is_the_same_each_time_and_another_for_another_seed(
+    alone: Shell, mine: Path
+) -> None:
+    plans = [alone("verify", mine, "--plan", "--seed", seed, "--minutes", 5).out for seed in (3, 3, 4)]
+    assert plans[0] == plans[1].replace("seed 4", "seed 3") != plans[2]
+    assert "mine, seed 3, 300 s of load" in plans[0] and "kill-leader" in plans[0]
+    fewer = alone("verify", mine, "--plan", "--faults", "kill_all", "--json").json
+    assert fewer and {strike["fault"] for strike in fewer} == {"kill-all"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("nothing-of-that-name",), "there is no scenario 'nothing-of-that-name'"),
+        (("gone.toml",), "gone.toml cannot be read: No such file"),
+        (
+            ("smoke", "--faults", "kill-leeder"),
+            "there is no fault 'kill-leeder': did you mean 'kill-leader'?",
+        ),
+        (("smoke", "--dir", "a", "--kafka", "b"), "--dir and --kafka name two clusters"),
+        (("smoke", "--commands", "a"), "--commands is for --bootstrap-server"),
+        (("--judge", "."), "is not the folder of a run"),
+        (("smoke", "--seed", "-1"), "seed"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_status_2(alone: Shell, words: tuple[str, ...], told: str) -> None:
+    assert told in alone("verify", *words, expect=2).err.replace("\n", " ")
+
+
+def test_a_place_that_lacks_something_is_one_sentence_and_status_1(alone: Shell, tmp_path: Path) -> None:
+    assert "no cluster in" in alone("verify", "smoke", "--dir", tmp_path, expect=1).err
+    assert "holds no Apache Kafka" in alone("verify", "smoke", "--kafka", tmp_path, expect=1).err
+
+
+def test_evidence_is_not_mixed_with_what_is_there(alone: Shell, mine: Path) -> None:
+    said = alone("verify", mine, "--keep", mine.parent, expect=2).err
+    assert "is not empty; name a new one" in said
+
+
+def test_kept_histories_are_judged_again_and_the_shortest_explanation_stands_first(
+    alone: Shell, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with HistoryWriter(folder / "all.history") as writer:
+        for operation in parse(LOST):
+            writer.write(operation)
+    Record(load("kafka-last-isr"), "local", "Strandline", "").save(folder)
+    said = alone("verify", "--judge", folder, expect=1)
+    assert said.lines[0] == "lost-write, the shortest of 1:" and said.lines[-1] == "BROKEN"
+    assert any(line.strip() == f"histories and logs: {folder}" for line in said.lines)
+    told = alone("verify", "--judge", folder, "--json", expect=1).json
+    assert told["verdict"] == "BROKEN" and told["anomalies"]["lost-write"] == 1
+    assert told["directory"] == str(folder)
