@@ -9,7 +9,6 @@ threads (broker/upkeep/log_dir_moves.py).
 """
 
 import errno
-import posixpath
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -38,12 +37,15 @@ class Copying:
         disk: Disk,
         source: str,
         target: str,
+        came_from: str,
         parts: Sequence[Part],
         stale: Sequence[int],
         afresh: bool,
         last: Segment | None,
     ) -> None:
-        """`last`: the active segment, if this is all there is: the small files are copied with it."""
+        """`came_from`: the log directory of the source, as it is configured.
+        `last`: the active segment, if this is all there is: the small files are copied with it.
+        """
         self.parts = parts
         self.last = last
         self.small: Small = {}
@@ -53,6 +55,7 @@ class Copying:
         self._disk = disk
         self._source = source
         self._target = target
+        self._came_from = came_from
         self._stale = stale
         self._afresh = afresh
 
@@ -76,7 +79,7 @@ class Copying:
             if self.last is not None:
                 for name in small_files(self.last):
                     self.small[name] = copy_file(self._disk, self._source, self._target, name)
-                self._disk.replace(f"{self._target}/{MOVED_FROM}", posixpath.dirname(self._source).encode())
+                self._disk.replace(f"{self._target}/{MOVED_FROM}", self._came_from.encode())
             self._disk.sync_dir(self._target)
         except OSError as error:
             self.error = error
@@ -146,7 +149,8 @@ class Relocation:
         if little and is_small_change and all(part[0] is segments[-1] for part in parts):
             return None
         last = segments[-1] if left > 0 else None
-        return Copying(held.disk, held.directory, self.path, parts, stale, afresh, last)
+        came_from = held.directory.removesuffix(f"/{held.partition}")
+        return Copying(held.disk, held.directory, self.path, came_from, parts, stale, afresh, last)
 
     def copied(self, step: Copying) -> None:
         """A step has ended. Raises DiskError."""

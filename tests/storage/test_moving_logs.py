@@ -13,7 +13,7 @@ import pytest
 from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import AmbiguousDirectory, Logs
-from strandline.storage.disk import DiskError, LeftBehind
+from strandline.storage.disk import DiskError, LeftBehind, RealDisk
 from strandline.storage.log.checkpoints import EPOCHS
 from strandline.storage.log.pending_deletion import Deletion
 from strandline.storage.log.relocation import MOVED_FROM, TAIL_BYTES, Relocation
@@ -275,6 +275,32 @@ def test_killed_at_any_step_it_is_in_one_place_and_whole() -> None:
         assert not notes or third.directory_of(T0) == THERE, "it says that it is the one"
         step += 1
     assert places == {HERE, THERE} and step > 20
+
+
+def test_directories_may_be_written_with_a_slash_at_their_end(tmp_path: Any) -> None:
+    """Killed when the log has moved, and is not removed from where it was: the note names that directory."""
+    places, disk = [f"{tmp_path}/a/", f"{tmp_path}/b/"], RealDisk()
+    for place in places:
+        disk.mkdir(place)
+
+    def opened_there() -> Logs:
+        return Logs.open(
+            places, disk, CONFIG, FixedClock(), clean=False, before_loss=lambda partition, why: None
+        )
+
+    logs = opened_there()
+    log = logs.create(T0, UUID(int=5), TopicConfig.of(CONFIG))
+    assert logs.directory_of(T0) == places[0]
+    put(log, b"kept" * 10)
+    copy = logs.relocation(T0, places[1], COPY)
+    while (step := copy.next_step()) is not None:
+        step.run()
+        copy.copied(step)
+    logs.take_over(copy, places[1], 0)
+    logs.close(clean=False)
+    again = opened_there()
+    assert again.directory_of(T0) == places[1] and values(again.logs[T0]) == {0: b"kept" * 10}
+    assert not disk.exists(f"{places[0]}{T0}")
 
 
 @pytest.mark.parametrize("seed", range(3))
