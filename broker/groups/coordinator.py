@@ -303,7 +303,7 @@ class GroupCoordinator:
 
         def written(code: ErrorCode, base_offset: int) -> None:
             if code is ErrorCode.REQUEST_TIMED_OUT and base_offset >= 0:
-                self._land_later(held, flight, base_offset + len(offsets))
+                self._land_later(held, held.offsets.put_off(flight))
             else:
                 held.offsets.land(flight, committed=base_offset >= 0 and code in IN_THE_LOG)
             if code is ErrorCode.NONE:
@@ -312,18 +312,20 @@ class GroupCoordinator:
 
         return self._write(shard, offset_records(group_id, offsets), written)
 
-    def _land_later(self, held: HeldGroup, flight: Flight, end_offset: int) -> None:
+    def _land_later(self, held: HeldGroup, awaited: Flight | None) -> None:
         """The client has its error, but the log has the offsets, as will whoever reads it after us. So they
         count once they are committed, if this broker lives to see it.
         """
+        if awaited is None:
+            return None
 
         def outcome(code: ErrorCode) -> None:
-            held.offsets.land(flight, committed=code is ErrorCode.NONE)
+            self._land_later(held, held.offsets.land_late(committed=code is ErrorCode.NONE))
 
         try:
-            self._when_committed(held.shard.partition, end_offset, outcome)
+            return self._when_committed(held.shard.partition, awaited.end_offset, outcome)
         except ApiError as error:
-            outcome(error.code)
+            return outcome(error.code)
 
     def commit_in_transaction(
         self,

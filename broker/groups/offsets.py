@@ -36,9 +36,12 @@ class _Entry:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """Offsets in one batch that is not committed yet, each with the offset of its record."""
+    """Offsets in one batch that is not committed yet, each with the offset of its record. They are committed
+    when all before `end_offset` is.
+    """
 
     offsets: dict[TopicPartition, _Entry]
+    end_offset: int
 
 
 class CommittedOffsets:
@@ -48,6 +51,7 @@ class CommittedOffsets:
         self._topics: dict[str, dict[int, _Entry]] = {}
         self._size = 0
         self._flights: list[Flight] = []
+        self._late: list[Flight] = []  # of these: what a commit is awaited of, and all that is behind it
         self._pending: dict[int, dict[TopicPartition, _Entry]] = {}  # by producer id
 
     def __len__(self) -> int:
@@ -95,7 +99,9 @@ class CommittedOffsets:
         the end.
         """
         entries = enumerate(offsets.items(), base_offset)
-        flight = Flight({tp: _Entry(committed, offset) for offset, (tp, committed) in entries})
+        flight = Flight(
+            {tp: _Entry(committed, offset) for offset, (tp, committed) in entries}, base_offset + len(offsets)
+        )
         self._flights.append(flight)
         return flight
 
@@ -105,6 +111,34 @@ class CommittedOffsets:
         if committed:
             for partition, entry in flight.offsets.items():
                 self.put(partition, entry.committed, entry.record_offset)
+
+    def put_off(self, flight: Flight) -> Flight | None:
+        """Nobody waits for this batch any more. Returns it if the caller must call `land_late` when it is
+        committed. Else another one is awaited already, and it is kept with what is behind that one, of each
+        partition the later record: while nothing can be committed, clients try again and again.
+        """
+        if len(self._late) < 2:
+            self._late.append(flight)
+            return flight if len(self._late) == 1 else None
+        behind = self._late[1]
+        self._flights.remove(flight)
+        for partition, entry in flight.offsets.items():
+            known = behind.offsets.get(partition)
+            if known is None or known.record_offset < entry.record_offset:
+                behind.offsets[partition] = entry
+        behind.end_offset = max(behind.end_offset, flight.end_offset)
+        return None
+
+    def land_late(self, *, committed: bool) -> Flight | None:
+        """What was awaited is committed, or this broker will not learn what becomes of it, nor of the rest.
+        Returns what is to be awaited next.
+        """
+        awaited, *behind = self._late
+        self._late = behind if committed else []
+        self.land(awaited, committed=committed)
+        for flight in () if committed else behind:
+            self.land(flight, committed=False)
+        return behind[0] if behind and committed else None
 
     def put(self, partition: TopicPartition, committed: GroupOffset, record_offset: int) -> None:
         """Keep the offset of this record, unless a later record is known."""

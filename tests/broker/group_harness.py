@@ -163,9 +163,8 @@ class Stage:
             markers, self.markers = self.markers, []
             for producer_id, committed, offset in markers:
                 self.groups.on_transaction_ended(TP, producer_id, committed, offset)
-            late, self.late = self.late, []
-            for on_outcome in late:
-                on_outcome(error)
+            while self.late:
+                self.late.pop(0)(error)
         waiting, self.waiting = self.waiting, []
         for on_committed, base in waiting:
             on_committed(error, base if stands else -1)

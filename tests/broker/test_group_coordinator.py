@@ -103,6 +103,25 @@ async def test_a_later_commit_wins_over_one_that_was_late(stage: Stage) -> None:
 
 
 @plays
+async def test_late_commits_of_a_group_are_as_many_as_its_partitions_and_each_counts_in_turn(
+    stage: Stage,
+) -> None:
+    """A follower hangs, or ZooKeeper is away: clients that wait no more try again, perhaps for hours."""
+    for offset in range(8, 40):
+        commit(stage, at(offset))
+        stage.commit(ErrorCode.REQUEST_TIMED_OUT)
+    held = stage.groups.find("g")
+    assert held is not None and len(held.offsets._flights) == 2 and len(stage.late) == 1
+    (first,), stage.late = stage.late, []
+    first(ErrorCode.NONE)
+    assert fetched(stage) == at(8), "the one that was awaited does not wait for those behind it"
+    commit(stage, at(40))
+    stage.commit()
+    assert fetched(stage) == at(40) == fetched(await stage.successor())
+    assert not held.offsets._flights and not stage.late
+
+
+@plays
 async def test_a_late_commit_of_a_coordinator_that_resigns_is_its_successors(stage: Stage) -> None:
     commit(stage, at(8))
     stage.is_leader = False
