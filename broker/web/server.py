@@ -128,11 +128,13 @@ class _Connections(web.Server):
         self._open: dict[web.RequestHandler, tuple[asyncio.Transport, float]] = {}
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Refuse it if there are too many."""
+        """If there are too many, the one that has been without a new request for longest makes room: whoever
+        holds many connections must not keep a probe out, lest a supervisor ends a broker that works.
+        """
         super().connection_made(handler, transport)
         if len(self._open) >= CONNECTIONS_MAX:
-            transport.abort()
-            return
+            oldest = min(self._open, key=lambda each: self._open[each][1])
+            self._open.pop(oldest)[0].abort()
         self._open[handler] = transport, self._loop.time() + CONNECTION_S
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:

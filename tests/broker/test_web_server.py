@@ -148,22 +148,22 @@ async def closed(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-async def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_are_limited_and_the_idlest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever holds so many could keep the probes out."""
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 2)
     async with listening() as web:
-        held = [await asyncio.open_connection("127.0.0.1", port_of(web)) for _ in range(2)]
-        third, writer = await asyncio.open_connection("127.0.0.1", port_of(web))
-        assert await closed(third)
+        first, writer = await asyncio.open_connection("127.0.0.1", port_of(web))
+        second, busy = await asyncio.open_connection("127.0.0.1", port_of(web))
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await first.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200"), "and it stays open"
+        assert (await sent(port_of(web), "GET /health"))[0] == 200
+        assert await closed(second), "nothing was asked on it"
+        connections = web._server._connections  # type: ignore[union-attr]
+        assert len(connections._open) <= 2
+        writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.wait_for(first.readuntil(b"HTTP/1.1 503"), 10)  # the first goes on
+        await ended(busy)
         await ended(writer)
-        await ended(held[0][1])
-        async with asyncio.timeout(10):
-            while True:
-                try:
-                    if (await sent(port_of(web), "GET /health"))[0] == 200:
-                        break
-                except (ConnectionError, ValueError, IndexError):
-                    await asyncio.sleep(0.01)
-        await ended(held[1][1])
 
 
 async def test_a_request_that_never_ends_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +196,26 @@ async def test_who_does_not_read_is_aborted_and_others_are_answered(monkeypatch:
             while connections._open:
                 await asyncio.sleep(0.01)
         slow.close()
+
+
+async def test_requests_that_wait_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends one after the other, and reads no answer, is held back; the broker does not keep them all."""
+
+    async def handler(view: View, asked: Asked) -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    with_route(monkeypatch, handler)
+    some, sent_bytes = b"GET /tried/x HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000, 0
+    async with listening() as web:
+        _, writer = await asyncio.open_connection("127.0.0.1", port_of(web))
+        with suppress(TimeoutError):
+            while sent_bytes < 64 << 20:
+                writer.write(some)
+                await asyncio.wait_for(writer.drain(), 1)
+                sent_bytes += len(some)
+        assert sent_bytes < 32 << 20, "no more than the kernel's buffers hold"
+        writer.transport.abort()
 
 
 async def test_a_port_in_use_ends_the_start_with_its_reason() -> None:
