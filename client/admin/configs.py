@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from ...protocol.errors import ApiError, UnknownTopicOrPartition, error_for
+from ...protocol.errors import ApiError, ErrorCode, UnknownTopicOrPartition, error_for
 from ...protocol.messages.cluster import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -226,10 +226,7 @@ async def incremental_alter_configs(
 
 async def _change(cluster: Cluster, resource: ConfigResource, request: Any, deadline: float) -> None:
     async def attempt() -> ApiError | None:
-        if resource.broker in cluster.view.brokers:
-            answer = await cluster.request(resource.broker, request, deadline)
-        else:
-            answer = await cluster.ask_any(request, deadline)
+        answer = await _asked(cluster, resource, request, deadline)
         for one in answer.responses:
             if one.error_code:
                 refusal = error_for(one.error_code, one.error_message or one.resource_name)
@@ -241,6 +238,21 @@ async def _change(cluster: Cluster, resource: ConfigResource, request: Any, dead
     refusal = await cluster.persist(attempt, deadline)
     if refusal is not None:
         raise refusal
+
+
+async def _asked(cluster: Cluster, resource: ConfigResource, request: Any, deadline: float) -> Any:
+    """The answer of the broker that is concerned, or of any if that one cannot be reached: it may be told
+    here that it has announced an address (advertised.listeners) at which nobody finds it.
+    """
+    if resource.broker not in cluster.view.brokers:
+        return await cluster.ask_any(request, deadline)
+    try:
+        return await cluster.request(resource.broker, request, deadline)
+    except OSError:
+        answer = await cluster.ask_any(request, deadline)
+        if any(one.error_code == ErrorCode.INVALID_REQUEST for one in answer.responses):
+            raise  # Apache Kafka's brokers with ZooKeeper change their own settings only
+        return answer
 
 
 def changes_of(settings: Mapping[str, str], delete: Iterable[str]) -> list[ConfigChange]:

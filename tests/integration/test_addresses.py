@@ -126,3 +126,14 @@ def test_addresses_that_cannot_be_are_refused(cluster: Cluster) -> None:
     with pytest.raises(InvalidConfig, match="set it for each of them, by its id"):
         cluster.advertise(cluster.at("localhost"), all_brokers=True)
     assert cluster.registered() == before
+
+
+def test_a_wrong_address_for_clients_is_taken_back(cluster: Cluster) -> None:
+    """Nobody reaches the broker there, so any other one takes the change."""
+    it = cluster.local.brokers[MOVED]
+    here = cluster.registered()["endpoints"]
+    cluster.advertise(f"CLIENT://127.0.0.9:1,INTERNAL://127.0.0.1:{it.internal_port}", broker=MOVED)
+    cluster.wait_told("127.0.0.9")
+    cluster.advertise(None, broker=MOVED)
+    cluster.wait_told("127.0.0.1")
+    assert cluster.registered()["endpoints"] == here
