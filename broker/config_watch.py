@@ -9,12 +9,13 @@ controller does then.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 import structlog
 
 from ..base.tasks import FailureHook, Tasks
+from ..controller.requests.configs import GROUP_NAME_MAX
 from ..controller.watches import Watches
 from ..zookeeper import documents
 from ..zookeeper.client import (
@@ -40,7 +41,7 @@ REFRESH_S = 2.0
 KEPT_S = 15 * 60.0
 VERSION_MAX = (1 << 31) - 1
 BROKERS, TOPICS, GROUPS = "brokers/", "topics/", "groups/"
-NODES_AT_ONCE = 500  # read in one request
+NODES_AT_ONCE = 500
 
 
 class ConfigWatch:
@@ -79,15 +80,8 @@ class ConfigWatch:
             names = sorted(await self._zk.children(documents.GROUP_CONFIGS))
         except NoNode:  # no controller of ours has made it yet
             names = []
-        for group in set(self._groups.names) - {self._name_of(name) for name in names}:
-            await self._read(GROUPS + documents.quoted(group))
-        for start in range(0, len(names), NODES_AT_ONCE):
-            some = names[start : start + NODES_AT_ONCE]
-            async with self._reading:
-                paths = [f"{documents.GROUP_CONFIGS}/{name}" for name in some]
-                for name, found in zip(some, await self._zk.get_many(paths), strict=True):
-                    if found is not None:
-                        self._learn_group(name, *found)
+        gone = set(self._groups.names) - {self._name_of(name) for name in names}
+        await self._read_group_nodes([*map(documents.quoted, gone), *names])
 
     async def refresh(self, groups: Collection[str] | None = ()) -> None:
         """Read its own config, and those of these groups or of all (None), so that a client sees what was
@@ -98,8 +92,8 @@ class ConfigWatch:
                 await self.read_own()
                 if groups is None:
                     return await self.read_groups()
-                for group in groups:
-                    await self._read(GROUPS + documents.quoted(group))
+                nodes = [documents.quoted(group) for group in dict.fromkeys(groups) if group]
+                await self._read_group_nodes([name for name in nodes if len(name) <= GROUP_NAME_MAX])
         return None
 
     def start(self, topics: TopicSettings, on_topic: Callable[[str], None]) -> None:
@@ -189,18 +183,22 @@ class ConfigWatch:
                 self.topics.learn(topic, await self._overrides_of(topic))
                 self._on_topic(topic)
             elif entity.startswith(GROUPS):
-                async with self._reading:
-                    await self._read_group(entity.removeprefix(GROUPS))
+                await self._read_group_nodes([entity.removeprefix(GROUPS)])
         except documents.BadDocument as bad:
             logger.error("znode_malformed", path=f"/config/{entity}", reason=str(bad))
         return None
 
-    async def _read_group(self, name: str) -> None:
+    async def _read_group_nodes(self, names: Sequence[str]) -> None:
         """A node that is gone for a server that lags behind is read again with the notification it lacks."""
-        try:
-            self._learn_group(name, *await self._zk.get(f"{documents.GROUP_CONFIGS}/{name}"))
-        except NoNode:
-            self._groups.learn(self._name_of(name), NOTHING)
+        for start in range(0, len(names), NODES_AT_ONCE):
+            some = names[start : start + NODES_AT_ONCE]
+            paths = [f"{documents.GROUP_CONFIGS}/{name}" for name in some]
+            async with self._reading:  # else an older reading might come last
+                for name, found in zip(some, await self._zk.get_many(paths), strict=True):
+                    if found is None:
+                        self._groups.learn(self._name_of(name), NOTHING)
+                    else:
+                        self._learn_group(name, *found)
 
     def _learn_group(self, name: str, data: bytes, stat: Stat) -> None:
         try:

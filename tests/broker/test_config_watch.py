@@ -175,6 +175,27 @@ def test_settings_of_groups_are_read_at_the_start_and_after_a_lost_session(
     play(story)
 
 
+def test_many_groups_that_a_client_names_are_one_request_of_bounded_size() -> None:
+    """ZooKeeper ends the session of who sends it a request above 1 MiB."""
+
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        asked: list[list[str]] = []
+        get_many = session.get_many
+
+        async def counted(paths: Any) -> Any:
+            asked.append(paths)
+            return await get_many(paths)
+
+        session.get_many = counted  # type: ignore[method-assign]
+        session.put("/config/groups/g7", **LONGER)
+        session.put("/config/groups/other", **LONGER)
+        await watch.refresh([*(f"g{number}" for number in range(400)), "", "g7", "x" * 30_000, "\0" * 30_000])
+        assert [len(paths) for paths in asked] == [400] and sum(map(len, asked[0])) < 1 << 20
+        assert list(watch._groups.names) == ["g7"], "nobody asked for the other one"
+
+    play(story)
+
+
 def test_a_cluster_whose_controller_is_older_has_no_settings_of_groups() -> None:
     async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
         session.do(Delete("/config/groups", 0))
