@@ -20,6 +20,7 @@ from .transcript import told
 
 EVIDENCE_SHOWN_MAX = 3
 LINES_SHOWN_MAX = 40
+FAULTS_SHOWN_MAX = 5
 
 
 class TransactionalAnomaly(StrEnum):
@@ -89,7 +90,7 @@ class Verdict:
         return "\n".join(lines)
 
     def explanation(self, evidence: Evidence) -> list[str]:
-        """The sentence, and the operations that touch its values or the transactions they belong to."""
+        """The sentence, then the operations that touch its values or their transactions, and the faults."""
         wanted = set(evidence.values)
         begun_ns = self.operations[0].time_ns if self.operations else 0
         mine = {
@@ -99,13 +100,28 @@ class Verdict:
             and each.action is Action.SEND
             and any(record.value in wanted for record in each.records)
         }
+        shown = [
+            each
+            for each in self.operations
+            if any(record.value in wanted for record in each.records)
+            or (each.action in (Action.COMMIT, Action.ABORT) and (each.process, each.transaction) in mine)
+        ]
         lines = [evidence.sentence]
-        for each in self.operations:
+        for each in _with_faults(shown, self.operations):
             records = tuple(record for record in each.records if record.value in wanted)
-            ends = each.action in (Action.COMMIT, Action.ABORT) and (each.process, each.transaction) in mine
-            if records or ends:
-                lines.append(told(each._replace(records=records), begun_ns))
+            lines.append(told(each._replace(records=records), begun_ns))
         return lines[:LINES_SHOWN_MAX]
+
+
+def _with_faults(shown: Sequence[Operation], operations: Iterable[Operation]) -> list[Operation]:
+    """These operations, and the faults that came between them: the last ones, if there were many."""
+    if not shown:
+        return []
+    first_ns, last_ns = shown[0].time_ns, shown[-1].time_ns
+    faults = [
+        each for each in operations if each.action is Action.FAULT and first_ns < each.time_ns < last_ns
+    ]
+    return sorted([*shown, *faults[-FAULTS_SHOWN_MAX:]], key=lambda each: each.time_ns)
 
 
 def judge_operations(operations: Iterable[Operation]) -> Verdict:

@@ -31,6 +31,7 @@ APART_S = 30.0  # until the ISR is without a follower that does not fetch
 AHEAD_S = (0.5, 1.5)  # for which the others go on without it
 ALONE_S = 12.0  # for which a broker that lost its data may come to lead, before the others return
 FULL_S = 90.0
+LED_S = 10.0
 GONE_S = 60.0
 
 
@@ -105,7 +106,9 @@ class Nemesis:
         return self.prefix + name, self.random.randrange(self.scenario.topics[name].partitions)
 
     def leader(self, topic: str, partition: int) -> int:
-        """The one that leads, or anybody."""
+        """The one that leads; if nobody does for LED_S, anybody."""
+        with suppress(AssertionError):
+            until(lambda: self._leader(topic, partition) in self.place.ids, LED_S, "it is led", every_s=0.2)
         found = self._leader(topic, partition)
         return found if found in self.place.ids else self.random.choice(self.place.ids)
 

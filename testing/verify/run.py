@@ -180,8 +180,10 @@ class Run:
         return [self.prefix + name for name in self.scenario.topics]
 
     def _load(self) -> None:
-        self.screen.phase("load and faults")
+        self.screen.phase("until all clients have begun")
         self.fleet.start_all()
+        self._wait(lambda: all(self.counts.values()))
+        self.screen.phase("load and faults")
         about = {"seed": self.scenario.seed, "scenario": self.scenario.name}
         with HistoryWriter(self.folder / "nemesis.history", about) as writer:
             nemesis = Nemesis(
@@ -195,9 +197,13 @@ class Run:
             finally:
                 self.record.loaded_s = time.monotonic() - begun_s
         self.screen.phase("until each client has done its part")
+        self._wait(lambda: not lacking(self.counts, self.clients))
+
+    def _wait(self, enough: Callable[[], bool]) -> None:
+        """Until it is so, or for as long as the scenario allows; then the run goes on all the same."""
         deadline = time.monotonic() + self.scenario.limits.enough_s
-        while lacking(self.counts, self.clients) and time.monotonic() < deadline:
-            self._rest(1.0)
+        while not enough() and time.monotonic() < deadline:
+            self._rest(TICK_S)
 
     def _strike(self, nemesis: Nemesis, begun_s: float) -> None:
         """Faults until the load is over; those with a time, and those of a list, at least once."""

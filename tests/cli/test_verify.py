@@ -91,3 +91,20 @@ def test_kept_histories_are_judged_again_and_the_shortest_explanation_stands_fir
     told = alone("verify", "--judge", folder, "--json", expect=1).json
     assert told["verdict"] == "BROKEN" and told["anomalies"]["lost-write"] == 1
     assert told["directory"] == str(folder)
+
+
+@pytest.mark.long
+def test_the_cluster_of_up_is_put_to_the_test_and_left_as_it_was(alone: Shell, mine: Path) -> None:
+    alone.up()
+    at = alone.directory / "cluster"
+    alone("topics", "create", "others", "--partitions", 1, "--replication-factor", 3)
+    alone("produce", "others", given="one\n")
+    said = alone("verify", mine, "--dir", at, "--minutes", 0.05, "--json").json
+    assert said["verdict"] == "HELD" and said["place"] == "local", said
+    assert said["faults"] == {"kill -9 leader": 1, "stop": 1}
+    status = alone("status", "--json").json
+    assert [broker["id"] for broker in status["brokers"]] == [1, 2, 3]
+    assert alone("topics", "list").lines == ["others"]
+    assert alone("consume", "others", "--from-beginning", "--max-messages", 1).lines == ["one"]
+    alone("kill", 2, "--dir", at)  # its process is the one that cluster.json names
+    assert "brokers [2] do not run" in alone("verify", mine, "--dir", at, expect=1).err

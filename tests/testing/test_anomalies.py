@@ -109,6 +109,23 @@ def test_an_explanation_tells_the_operations_that_matter() -> None:
     )
 
 
+def test_an_explanation_tells_the_faults_that_came_in_between() -> None:
+    lost = """p invoke send t-0=1 t-0=2
+    n info fault: before
+    p ok send t-0@0=1 t-0@1=2
+    n info fault: broker 2 killed
+    final ok whole t-0@1=2
+    n info fault: after"""
+    verdict = judge_operations(parse(lost))
+    (evidence,) = verdict.found["lost-write"]
+    told = verdict.explanation(evidence)
+    assert [line.split()[-1] for line in told[1:]] == ["t-0=1", "before", "t-0@0=1"]
+    moved = lost.replace("final ok", "p ok poll t-0@0=1\nfinal ok")
+    (evidence,) = judge_operations(parse(moved)).found["hw-leak"]
+    told = judge_operations(parse(moved)).explanation(evidence)
+    assert [line.split()[-1] for line in told[1:]] == ["t-0=1", "before", "t-0@0=1", "killed", "t-0@0=1"]
+
+
 def test_nothing_acknowledged_is_not_good() -> None:
     assert not judge_operations([]).good
 
