@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from random import Random
+from time import perf_counter_ns
 from typing import Any
 
 import structlog
@@ -45,6 +46,7 @@ from .metadata.held_answers import HeldAnswers
 from .network.early_listeners import Doors
 from .network.metrics import Metrics
 from .network.server import NO_DOORS, Server
+from .network.timings import Timings
 from .open_file_limits import within_limits
 from .parts import ReplicaParts
 from .producer_ids import ProducerIds
@@ -195,7 +197,9 @@ class Node:
         stops.callback(self.incarnations.release)
         stops.callback(self._leave_as_found)
         self._turn, metrics = Turn(self.fail), Metrics()
-        self._server = Server(config, metrics, HANDLERS, self._turn, self.fail)
+        timings = None if config.web_endpoint is None else Timings(perf_counter_ns)
+        self._server = Server(config, metrics, HANDLERS, self._turn, self.fail, timings)
+        self._web.view.admission, self._web.view.timings = self._server.admission, timings
         stops.push_async_callback(self._server.stop)
         self.ports = await self._server.bind(config.endpoints, self.doors)
         stops.push_async_callback(self._web.stop)
@@ -235,10 +239,11 @@ class Node:
         cache = MetadataCache(config.id)
         parts = self._parts = self._replica_parts(zk, logs, cache, recorder)
         shared, replicas = parts.shared, parts.replicas
+        parts.flushing.timings = self._web.view.timings
         held = HeldAnswers(shared, cache.current)
         controller = Controller(
             controller_config(self.live), zk, self._clock, self._random.randbytes, self.fail,
-            DecisionNotes(recorder.series),
+            DecisionNotes(recorder.series, wall_ms=self._clock.wall_ms),
         )  # fmt: skip
         forwarder = Forwarder(
             self.live, cache, controller, held, metrics, Tasks("forwarder", self.fail),

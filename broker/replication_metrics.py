@@ -53,11 +53,11 @@ def of_replicas(broker: "BrokerContext") -> dict[str, int]:
         "MaxLag": max(lags(broker.replicas).values(), default=0),
         "TruncatedBelowHighWatermark": broker.shared.truncated_below_watermark,
         "LastStableOffsetLag": max((p.high_watermark - p.last_stable_offset for p in led), default=0),
-        "PartitionsWithLateTransactionsCount": sum(_has_late_transaction(p, late_from) for p in led),
+        "PartitionsWithLateTransactionsCount": sum(has_late_transaction(p, late_from) for p in led),
     }
 
 
-def _has_late_transaction(partition: "Partition", late_from: int) -> bool:
+def has_late_transaction(partition: "Partition", late_from: int) -> bool:
     """Whether a transaction is open here that its coordinator, if it had one, would have aborted before."""
     producers = partition.log.producers
     written = (producers.get(producer_id) for producer_id, _ in producers.open_transactions())

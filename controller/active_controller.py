@@ -90,6 +90,11 @@ class ActiveController:
         """Whether the term is over: nothing is decided or written here any more."""
         return self._ended
 
+    @property
+    def queued(self) -> int:
+        """Events that wait to be handled."""
+        return self._inbox.qsize()
+
     async def open(self, suspect: Start | None = None) -> None:
         """Set the watches, read everything, repair what is wrong. `suspect` is known to be dead."""
         (failure,) = await asyncio.gather(self._read_everything(suspect), return_exceptions=True)

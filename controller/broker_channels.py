@@ -131,6 +131,11 @@ class Announcer:
             channel.reach(True)
         self._count()
 
+    @property
+    def reached_count(self) -> int:
+        """How many channels have a connection."""
+        return sum(c.detector.standing is Standing.REACHED for c in self._channels.values())
+
     def _count(self) -> None:
         """Count how many live brokers are reached from here."""
         others = [c for broker, c in sorted(self._channels.items()) if broker != self._sender.broker]

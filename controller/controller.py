@@ -128,6 +128,16 @@ class Controller:
         return None if self._active is None else self._active.reach
 
     @property
+    def queued(self) -> int:
+        """Events that wait to be handled by our term."""
+        return 0 if self._active is None else self._active.queued
+
+    @property
+    def channel_count(self) -> int:
+        """Brokers that our term reaches."""
+        return 0 if self._active is None else self._active.announcer.reached_count
+
+    @property
     def terms(self) -> Sequence[ActiveController]:
         """Our term, and those whose end is not complete. Only the last in ZooKeeper can still write there."""
         return [*self._former, *filter(None, [self._active])]

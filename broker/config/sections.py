@@ -406,3 +406,12 @@ class WebConfig(BaseModel, frozen=True, extra="forbid"):
         help="Further host names, separated by commas, by which the HTTP server may be asked. IP addresses, "
         "`localhost`, this machine's name and the names in the listeners are accepted without.",
     )
+    metrics_partitions_max: int = option(
+        5_000,
+        ge=0,
+        le=INT32_MAX,
+        kafka="strandline.web.metrics.partitions.max",
+        restart=False,
+        help="`/metrics` has series of single partitions, topics and consumer groups as long as this broker "
+        "has no more than so many replicas, topics, and groups with committed offsets; else totals only.",
+    )

@@ -8,7 +8,7 @@ handlers/groups/offsets.py).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
@@ -392,6 +392,20 @@ class GroupCoordinator:
     def all_groups(self) -> list[AnyGroup]:
         """Every group here, by name, except those that are being deleted."""
         return [group for group in self._shards.all_groups() if not group.is_dead]
+
+    def held_groups(self) -> Iterator[HeldGroup]:
+        """Every group here, with its offsets; not while it changes."""
+        return (held for shard in self._shards.all() for held in shard.groups.values())
+
+    @property
+    def offset_count(self) -> int:
+        """How many offsets all groups here have committed."""
+        return self._shards.offset_count
+
+    @property
+    def loading_count(self) -> int:
+        """How many partitions are still loading."""
+        return sum(shard.loading for shard in self._shards.all())
 
     def delete(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
         """Delete a group without members, and its offsets; `done` when that is committed."""

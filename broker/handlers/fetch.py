@@ -30,6 +30,7 @@ from ...protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from ...protocol.primitives import Slices
 from ..fetch.client_sessions import TOPIC_IDS_FROM, ClientSession
 from ..fetch.parked import ParkedFetch
 from ..fetch.read import CONSUMER, FetchItem, FetchSource, Reading, refused
@@ -62,11 +63,14 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
     def respond(found: list[PartitionData]) -> FetchResponse:
         if pace is not None:
             pace.answered(reading.nbytes, now())
-        return _response(hints, *reading.told(found), reading.session_id)
+        wanted, told = reading.told(found)
+        _count(broker, fetcher, wanted, told)
+        return _response(hints, wanted, told, reading.session_id)
 
     now = shared.loop.time
     pace = broker.parked.pace_of(fetcher.replica) if fetcher.is_replica else None
     at_once = not (reading.wanted or session) or request.max_wait_ms <= 0
+    exchange.is_follower = fetcher.is_replica
     held = pace is not None and not at_once and pace.holds_back(now())
     found = [] if held else reading.read()
     cold = reading.is_cold and not reading.nbytes and not reading.must_be_told
@@ -83,6 +87,21 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
     if held:
         parked.look_again()
     return None
+
+
+def _count(
+    broker: "BrokerContext", fetcher: FetchSource, wanted: list[FetchItem], told: list[PartitionData]
+) -> None:
+    """Count what is sent: for each partition once, however many records it has."""
+    for item, data in zip(wanted, told, strict=True):
+        records = data.records
+        if data.error_code:
+            broker.metrics.failed(Api.FETCH, data.error_code)
+        elif records and isinstance(records, Slices):
+            if fetcher.is_replica:
+                broker.shared.replication_bytes_out += records.nbytes
+            elif item.partition is not None:
+                item.partition.traffic.bytes_out += records.nbytes
 
 
 def _fetcher(request: FetchRequest) -> FetchSource:

@@ -42,7 +42,7 @@ async def handle(
     """Each directory by itself; the logs of an offline one are not listed."""
     logs = broker.logs
     usable = logs.places.usable
-    volumes = await asyncio.get_running_loop().run_in_executor(None, _volumes, logs.disk, usable)
+    found = await asyncio.get_running_loop().run_in_executor(None, volumes, logs.disk, usable)
     wanted = _wanted(request)
     held, coming = _held(broker, wanted), _coming(broker, wanted)
     return DescribeLogDirsResponse(
@@ -54,7 +54,7 @@ async def handle(
                 directory,
                 held.get(directory, []),
                 coming.get(directory, []),
-                volumes.get(directory, UNKNOWN),
+                found.get(directory, UNKNOWN),
             )
             for directory in logs.places.configured
         ]
@@ -66,7 +66,7 @@ def refuse(request: DescribeLogDirsRequest, error: ApiError) -> DescribeLogDirsR
     return DescribeLogDirsResponse(error_code=error.code)
 
 
-def _volumes(disk: Disk, directories: list[str]) -> Mapping[str, tuple[int, int]]:
+def volumes(disk: Disk, directories: list[str]) -> Mapping[str, tuple[int, int]]:
     """Size and free bytes of each directory's file system. Blocking."""
     found = {}
     for directory in directories:

@@ -96,6 +96,7 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
                     partition.log.start_offset if error.code == ErrorCode.UNKNOWN_PRODUCER_ID else NO_OFFSET
                 )
                 responses[place] = _refused(data.index, error, start)
+                broker.metrics.failed(Api.PRODUCE, error.code)
                 continue
             responses[place] = PartitionProduceResponse(
                 index=data.index,
@@ -240,6 +241,7 @@ class PendingProduce(Waiter):
 
     def _fail(self, place: int, code: ErrorCode) -> None:
         key = self._waits[place][0]
+        self._broker.metrics.failed(Api.PRODUCE, code)
         self._responses[key] = PartitionProduceResponse(index=key[1], error_code=code, base_offset=NO_OFFSET)
 
     def response(self) -> ProduceResponse:

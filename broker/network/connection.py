@@ -191,7 +191,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             response = route.handle(self.service.broker, exchange, request)
         except ApiError as error:
-            self.metrics.refused += 1
+            self.metrics.refuse(route.api, error.code)
             response = route.refuse(request, error)
         except Held as held:
             self.task_runs = True
@@ -215,7 +215,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             except Held as once_more:
                 again = once_more
             except ApiError as error:
-                self.metrics.refused += 1
+                self.metrics.refuse(route.api, error.code)
                 response = route.refuse(request, error)
             except Malformed as error:
                 self.admission.complain(self, str(error))
@@ -233,7 +233,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             response = await route.handle(self.service.broker, exchange, request)
         except ApiError as error:
-            self.metrics.refused += 1
+            self.metrics.refuse(route.api, error.code)
             response = route.refuse(request, error)
         except Malformed as error:
             self.admission.complain(self, str(error))

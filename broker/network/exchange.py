@@ -65,9 +65,15 @@ class Exchange:
     """A request's way back: its connection, the fields of its header, and its answer once there is one."""
 
     __slots__ = (
-        "api", "channel", "client_id", "correlation_id", "listener", "parts", "recoded", "verified",
-        "version", "was_held",
+        "answered_ns", "api", "arrived_ns", "began_ns", "channel", "client_id", "correlation_id",
+        "executed_ns", "is_follower", "listener", "parts", "recoded", "verified", "version", "was_held",
     )  # fmt: skip
+
+    # Set by a connection that is timed only (timed_connection.py).
+    arrived_ns: int
+    began_ns: int
+    executed_ns: int
+    answered_ns: int
 
     def __init__(
         self,
@@ -85,6 +91,7 @@ class Exchange:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.parts: Sequence[Buffer] | None = None
+        self.is_follower = False  # whether it is a fetch of a follower
         self.was_held = False  # for a change of roles; it is not held for one a second time
         self.recoded: Recoded | None = None  # batches in their topic's codec
         self.verified: Mapping[Place, Any] | None = None  # what coordinators have said of transactions

@@ -8,7 +8,7 @@ Left to others: one connection (connection.py), which connections there are (adm
 
 import asyncio
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -25,6 +25,8 @@ from .early_listeners import Doors
 from .exchange import HandlerEntry, Listener
 from .metrics import Metrics
 from .routes import Service
+from .timed_connection import TimedConnection
+from .timings import Timings
 
 TICK_S = 1.0
 CLOSE_GRACE_S = 1.0
@@ -41,10 +43,13 @@ class Server:
         handlers: Mapping[Api, HandlerEntry[Any]],
         turn: Turn,
         fail: FailureHook,
+        timings: Timings | None = None,
     ) -> None:
+        """`timings`: count there how long requests take."""
         self.admission = Admission(config, metrics)
         self._inter_broker_listener = config.inter_broker_listener
         self._turn = turn
+        self._timings = timings
         self._service = Service(handlers, Tasks("server", fail))
         self._loop = asyncio.get_running_loop()
         self._listening: list[asyncio.AbstractServer] = []
@@ -58,7 +63,7 @@ class Server:
         ports: dict[str, int] = {}
         for endpoint in endpoints:
             listener = Listener(endpoint.listener, endpoint.listener == self._inter_broker_listener)
-            make = partial(ServerConnection, self._turn, self.admission, self._service, listener)
+            make = self._maker(listener)
             for door in doors.get(endpoint.listener, ()):
                 self._listening.append(await self._loop.create_server(make, sock=door))
                 ports[endpoint.listener] = endpoint.port
@@ -72,6 +77,13 @@ class Server:
             ports[endpoint.listener] = endpoint.port or listening.sockets[0].getsockname()[1]
         self._timer = self._loop.call_later(TICK_S, self._tick)
         return ports
+
+    def _maker(self, listener: Listener) -> Callable[[], ServerConnection]:
+        """What makes the connections of this listener."""
+        parts = (self._turn, self.admission, self._service, listener)
+        if self._timings is None:
+            return partial(ServerConnection, *parts)
+        return partial(TimedConnection, *parts, self._timings)
 
     def open(self, broker: object) -> None:
         """Execute requests from now on, including those of connections that came early.

@@ -25,6 +25,7 @@ from ...storage.directories.log_manager import Logs
 from ...storage.disk import DiskError, NoDescriptor
 from ...storage.log.flush import Flush
 from ...storage.log.log import Log
+from ..network.timings import Timings
 from ..turn import Turn
 
 logger = structlog.get_logger(__name__)
@@ -56,12 +57,13 @@ class Flushing:
         self._free = config.flush_threads
         self._executor = ThreadPoolExecutor(config.flush_threads, thread_name_prefix="flush")
         self._wanted: dict[Log, bool] = {}  # whether only its closed segments are wanted
-        self._lanes: dict[asyncio.Future[None], tuple[str, Sequence[Job]]] = {}
+        self._lanes: dict[asyncio.Future[None], tuple[str, Sequence[Job], int]] = {}  # begun when, in ns
         self._in: Counter[str] = Counter()  # lanes in each directory
         self._lanes_max = max(config.flush_threads - 1, 1)  # for one directory, if there are several
         self._busy: dict[Log, None] = {}
         self._turn = asyncio.Event()  # set when the next lane ends, then replaced
         self._stopped = False
+        self.timings: Timings | None = None  # count there how long flushes take
         self._tasks = Tasks("flushing", on_failure)
         self._scheduler_s = config.flush_scheduler_interval_ms / 1000
         self._by_default = config.flush_scheduler_interval_ms == INT64_MAX
@@ -104,8 +106,11 @@ class Flushing:
                 self._free -= 1
                 self._in[directory] += 1
                 lane = self._loop.run_in_executor(self._executor, _run, jobs)
-                self._lanes[lane] = directory, jobs
+                self._lanes[lane] = directory, jobs, self._ticks_ns()
                 lane.add_done_callback(self._ended)
+
+    def _ticks_ns(self) -> int:
+        return 0 if self.timings is None else self.timings.ticks_ns()
 
     def _next_share(self, count: int) -> tuple[str, list[Log]]:
         """The next queued logs of one directory, and its name: one that hangs must not take all lanes."""
@@ -132,7 +137,9 @@ class Flushing:
         return jobs
 
     def _ended(self, lane: asyncio.Future[None]) -> None:
-        directory, jobs = self._lanes.pop(lane)
+        directory, jobs, began_ns = self._lanes.pop(lane)
+        if self.timings is not None:
+            self.timings.flushes.add(self._ticks_ns() - began_ns)
         self._free += 1
         self._in[directory] -= 1
         for each, _ in jobs:

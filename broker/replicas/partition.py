@@ -37,7 +37,7 @@ from ...storage.log.producer_state import ProducerState
 from .ending_transactions import Ending, EndingTransactions
 from .purgatory import AckQueue
 from .recompression import target_of
-from .shared import Parked, ReplicaShared, Role
+from .shared import Parked, ReplicaShared, Role, Traffic
 from .truncation import Cut, PendingTruncation, Restart
 from .validate_records import checked, timeless_limits
 from .verification_guards import Guard, VerificationGuards
@@ -54,7 +54,7 @@ class Partition:
         "_announced", "_ending", "_guards", "_seen_end", "_seen_watermark", "acks", "changing", "dirty",
         "flush_acks", "following", "full", "incomplete", "leader_epoch", "leader_id", "leading", "limits",
         "log", "missing", "offline", "parked", "recovering", "shared", "successor", "target", "topic_config",
-        "tp", "unflushed_max",
+        "tp", "traffic", "unflushed_max",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, shared: ReplicaShared) -> None:
@@ -73,6 +73,7 @@ class Partition:
         self.missing = 0  # committed records that it lacked at the last fetch
         self.full: str | None = None  # why nothing can be appended until there is disk space again
         self.dirty = False
+        self.traffic = Traffic()
         self.acks = AckQueue()  # waiters for the high watermark
         self.flush_acks = AckQueue()  # waiters for a flush on this broker only
         self._ending = EndingTransactions()
@@ -255,6 +256,10 @@ class Partition:
             self._guards.end(header.producer_id)
         if (took_ms := self.shared.clock.wall_ms() - now_ms) > SLOW_APPEND_MS:
             logger.warning("append_slow", partition=str(self.tp), took_ms=took_ms, bytes=len(records))
+        traffic = self.traffic
+        traffic.messages_in += header.last_offset_delta + 1
+        traffic.batches_in += 1
+        traffic.bytes_in += len(records)
         self._mark()
         return base_offset
 
@@ -415,6 +420,7 @@ class Partition:
         if records:
             assert not isinstance(records, Slices), "received records are one view of a frame"
             log.append_replicated(records, follower.epoch, self.shared.clock.wall_ms())
+            self.shared.replication_bytes_in += len(records)
         cuts = self.apply(follower.replicated(Offset(data.high_watermark)))
         assert not cuts, "records that match the leader's ask for no truncation"
         self.missing = max(data.high_watermark - log.end_offset, 0)

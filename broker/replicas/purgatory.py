@@ -13,6 +13,7 @@ Why: docs/decisions/0013-no-task-per-request.md
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from ...protocol.errors import ErrorCode
@@ -75,6 +76,11 @@ class Deadlines:
         if slot is not None:
             del self._slots[slot][waiting]
             self._count -= 1
+
+    def waiting(self) -> Iterator[Waiter]:
+        """All that wait. They may come and go between two steps."""
+        for members in list(self._slots.values()):
+            yield from tuple(members)
 
     def stop(self) -> None:
         """Nothing expires any more, and nothing can be added."""

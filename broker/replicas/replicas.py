@@ -131,6 +131,7 @@ class Replicas:
         if partition is None:
             return
         partition.offline = why
+        self._shared.gone_traffic.add(partition.traffic)
         if not any(other.topic == tp.topic for other in self.partitions):
             self._names = {id: name for id, name in self._names.items() if name != tp.topic}
 

@@ -44,6 +44,25 @@ class Parked(Protocol):
     def news(self, grown: bool, risen: bool) -> None: ...
 
 
+class Traffic:
+    """What was produced and consumed, since the start: records, and bytes of batches as they are stored."""
+
+    __slots__ = ("batches_in", "bytes_in", "bytes_out", "messages_in")
+
+    def __init__(self) -> None:
+        self.messages_in = 0
+        self.batches_in = 0
+        self.bytes_in = 0
+        self.bytes_out = 0  # to consumers
+
+    def add(self, other: "Traffic") -> None:
+        """Count that of another too."""
+        self.messages_in += other.messages_in
+        self.batches_in += other.batches_in
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+
+
 PerformForLeader: TypeAlias = Callable[["Partition", Leader, Effects], None]
 
 
@@ -71,6 +90,9 @@ class ReplicaShared:
     keeps_aside: bool = True  # a copy of what a truncation removes
     verifies_transactions: bool = False  # the coordinator is asked before one begins in a partition
     truncated_below_watermark: int = 0
+    replication_bytes_in: int = 0  # from leaders
+    replication_bytes_out: int = 0  # to followers
+    gone_traffic: Traffic = field(default_factory=Traffic)  # of replicas that are here no more
     cutting_in: Turns = field(default_factory=Turns)
     sessionless: bool = False  # our session may have ended: others may have been elected
     fenced: bool = False  # sessionless, and leader.fence.on.zk.loss is set

@@ -222,6 +222,16 @@ class TransactionCoordinator:
         """Every transactional id here."""
         return (held.transaction for held in self._shards.all_held())
 
+    @property
+    def loading_count(self) -> int:
+        """How many partitions are still loading."""
+        return self._shards.loading_count
+
+    @property
+    def homeless_markers(self) -> int:
+        """Markers that wait because nobody could be told."""
+        return self._markers.homeless
+
     def wall_ms(self) -> int:
         """The time by which transactions are timed."""
         return self._wall_ms()

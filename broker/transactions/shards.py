@@ -118,6 +118,10 @@ class ShardStore:
         return any(shard.loading for shard in self._shards.values())
 
     @property
+    def loading_count(self) -> int:
+        return sum(shard.loading for shard in self._shards.values())
+
+    @property
     def count(self) -> int:
         return sum(len(shard.held) for shard in self._shards.values())
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from ...base.values import dataclass
 from .answer import Answer, Asked, as_json, refused
 from .health import health, ready
+from .metrics.exposition import metrics
 from .view import View
 
 Handler = Callable[[View, Asked], Awaitable[Answer]]
@@ -49,6 +50,7 @@ async def index(view: View, asked: Asked) -> Answer:
 ROUTES: tuple[Route, ...] = (
     Route("/", index, "this list", early=True),
     Route("/health", health, "whether the process works: 200 or 503", early=True),
+    Route("/metrics", metrics, "counts and durations, for Prometheus", early=True),
     Route("/ready", ready, "whether writes are acknowledged here: 200 or 503", early=True),
 )
 

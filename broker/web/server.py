@@ -69,6 +69,7 @@ class WebServer:
         self._lateness.append(now - self._due)
         self._view.late_s = max(self._lateness)
         self._connections.expire(now)
+        self._view.connections = len(self._connections.connections)
         self._due = now + TICK_S
         self._timer = self._loop.call_at(self._due, self._tick)
 

@@ -12,6 +12,8 @@ from ..config.broker import BrokerConfig
 if TYPE_CHECKING:
     from ...zookeeper.client import ZkClient
     from ..context import BrokerContext
+    from ..network.admission import Admission
+    from ..network.timings import Timings
 
 
 @dataclass(slots=True)
@@ -21,8 +23,14 @@ class View:
     config: BrokerConfig
     zk: "ZkClient | None" = None
     broker: "BrokerContext | None" = None
+    admission: "Admission | None" = None
+    timings: "Timings | None" = None
     stopping: bool = False
     failure: BaseException | None = None
+    connections: int = 0
+    """How many the HTTP server has, to a second."""
+    exposition: object = None
+    """What makes `/metrics`, from the first time it is asked for."""
     late_s: float = 0.0
     """By how much the event loop was late at most, in the last seconds."""
 

@@ -13,6 +13,7 @@ import typer
 from ...broker.config import document
 from ...protocol.apis import APIS, ApiSpec
 from ..console import clear_errors, out
+from .metrics import metrics
 from .profiles import profiles
 from .state_machines import machines
 
@@ -63,6 +64,7 @@ def protocol() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": document.render,
+    "metrics.md": metrics,
     "profiles.md": profiles,
     "protocol.md": protocol,
     "state-machines.md": machines,
@@ -72,7 +74,7 @@ PAGES: dict[str, Callable[[], str]] = {
 def docs(
     directory: Annotated[Path, typer.Argument(help="directory to write the pages to")] = Path("docs"),
 ) -> None:
-    """Write the generated pages: configuration, profiles, protocol, state machines."""
+    """Write the generated pages: configuration, metrics, profiles, protocol, state machines."""
     with clear_errors():
         directory.mkdir(parents=True, exist_ok=True)
         for name, page in PAGES.items():

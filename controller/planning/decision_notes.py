@@ -91,6 +91,8 @@ class DecisionNotes:
     elections: int = 0
     unclean_elections: int = 0
     potential_losses: int = 0
+    wall_ms: Callable[[], int] | None = None  # the clock, for `last_election_ms`
+    last_election_ms: int = 0  # when the last leader was elected; 0: none yet
     channel_failures: int = 0  # channels to brokers that failed because of a bug, and began again
 
     def told(
@@ -107,6 +109,7 @@ class DecisionNotes:
             known = before.partitions.get(partition)
             if state.leader != NO_LEADER and known is not None and known.leader != state.leader:
                 self.elections += 1
+                self.last_election_ms = self.wall_ms() if self.wall_ms is not None else 0
                 self.unclean_elections += state.recovering and not known.recovering
 
 

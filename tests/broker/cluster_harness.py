@@ -12,6 +12,7 @@ from strandline.broker.handlers import api_versions
 from strandline.broker.network.exchange import Exchange, HandlerEntry
 from strandline.broker.network.metrics import Metrics
 from strandline.broker.network.server import Server
+from strandline.broker.network.timings import Timings
 from strandline.broker.turn import Turn
 from strandline.protocol.apis import Api, header_version
 from strandline.protocol.errors import InvalidGroupId
@@ -71,7 +72,7 @@ class TellsAtOnce:
 class Stage:
     """The server under test, what its handlers were given, and what they hold back."""
 
-    def __init__(self, settings: BrokerConfig) -> None:
+    def __init__(self, settings: BrokerConfig, timings: Timings | None = None) -> None:
         self.parked: list[Exchange] = []
         self.groups: list[str] = []
         self.turns = 0
@@ -80,7 +81,9 @@ class Stage:
         self.metrics = Metrics()
         self.turn = Turn(self.failures.append)
         self.turn.after_settling(self.settled)
-        self.server = Server(settings, self.metrics, self.handlers(), self.turn, self.failures.append)
+        self.server = Server(
+            settings, self.metrics, self.handlers(), self.turn, self.failures.append, timings
+        )
         self.admission = self.server.admission
         self.ports: Mapping[str, int] = {}
         self.writers: list[asyncio.StreamWriter] = []
@@ -135,10 +138,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(**changes: Any) -> AsyncIterator[Stage]:
+async def stage(timings: Timings | None = None, **changes: Any) -> AsyncIterator[Stage]:
     """A running server; afterwards nothing of it is left."""
     settings = config(**changes)
-    made = Stage(settings)
+    made = Stage(settings, timings)
     made.ports = await made.server.bind(settings.endpoints)
     made.server.open(made)
     try:
