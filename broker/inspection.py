@@ -1,7 +1,7 @@
 """A document of all that this broker knows about one partition: its replica now, and past decisions.
 
 Plain values, read without an await, so they are consistent. The reader interprets them
-(cli/why/answers.py). Left to others: the request (handlers/inspect.py), counts (replication_metrics.py).
+(why_answers.py). Left to others: the request (handlers/inspect.py), counts (replication_metrics.py).
 """
 
 from collections.abc import Sequence

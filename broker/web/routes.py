@@ -13,6 +13,7 @@ from .answer import Answer, Asked, as_json, refused
 from .health import health, ready
 from .metrics.exposition import metrics
 from .view import View
+from .why import why, why_questions
 
 Handler = Callable[[View, Asked], Awaitable[Answer]]
 
@@ -51,6 +52,8 @@ ROUTES: tuple[Route, ...] = (
     Route("/", index, "this list", early=True),
     Route("/health", health, "whether the process works: 200 or 503", early=True),
     Route("/metrics", metrics, "counts and durations, for Prometheus", early=True),
+    Route("/why", why_questions, "questions about a partition"),
+    Route("/why/{question}/{partition}", why, "why a record, a replica or a partition is as it is"),
     Route("/ready", ready, "whether writes are acknowledged here: 200 or 503", early=True),
 )
 

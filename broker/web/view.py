@@ -29,6 +29,8 @@ class View:
     failure: BaseException | None = None
     connections: int = 0
     """How many the HTTP server has, to a second."""
+    questions: int = 0
+    """For how many questions of `/why` other brokers are being asked."""
     exposition: object = None
     """What makes `/metrics`, from the first time it is asked for."""
     late_s: float = 0.0

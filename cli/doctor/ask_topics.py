@@ -1,19 +1,20 @@
 """Asks for topics, their settings, moves, and, of partitions that are not well, what brokers decided.
 
-Left to others: what follows from it (checks_topics.py), the answers of `strandline why` (cli/why/answers.py).
+Left to others: what follows from it (checks_topics.py), the answers of `strandline why`
+(broker/why_answers.py).
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping
 
 from ...base.types import TopicPartition
+from ...broker.why_answers import Evidence
 from ...client.admin.configs import ResourceType
 from ...protocol.errors import ApiError
 from ...protocol.messages.cluster import DescribeConfigsRequest, DescribeConfigsResource
 from ...protocol.messages.inspection import InspectRequest
 from ...protocol.messages.metadata import MetadataResponse
 from ...protocol.messages.reassignments import ListPartitionReassignmentsRequest
-from ..why.answers import Evidence
 from .ask_broker import Asked, inspect
 from .facts import PartitionFacts, TopicFacts
 from .probe import Probe

@@ -7,7 +7,7 @@ Left to others: brokers and addresses (checks_network.py), groups (checks_groups
 from collections.abc import Callable, Iterable, Iterator
 
 from ...base.types import TopicPartition
-from ..why.answers import Evidence, left_isr, offline
+from ...broker.why_answers import Evidence, left_isr, offline
 from .facts import Facts, PartitionFacts, TopicFacts
 from .findings import Finding, Severity, named, plural
 

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from ...base.types import NO_LEADER, TopicPartition
-from ..why.answers import Evidence
+from ...broker.why_answers import Evidence
 
 
 class Reach(Enum):

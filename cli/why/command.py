@@ -1,7 +1,7 @@
 """`strandline why`: why a record is not visible, a replica left the ISR, this broker leads, or none does.
 
 Asks all brokers for their state and recent decisions; with --dir, reads the files of dead brokers.
-Left to others: what follows from it (answers.py).
+Left to others: what follows from it (broker/why_answers.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from ...base.types import TopicPartition
+from ...broker.why_answers import Answer, Evidence, leader, left_isr, not_visible, offline
 from ...client.sync import Admin
 from ...protocol.errors import ApiError
 from ...storage.decision_log import BROKER, CONTROLLER, DecisionLog, controllers_ring, read_rings
@@ -30,7 +31,6 @@ from ..console import (
     print_json,
 )
 from ..reach import connect
-from .answers import Answer, Evidence, leader, left_isr, not_visible, offline
 
 app = typer.Typer(
     no_args_is_help=True,

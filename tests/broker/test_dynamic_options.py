@@ -44,6 +44,7 @@ READ_WHERE_USED = {  # each time it is needed: from Logs.config, Broker.config, 
     "auto.leader.rebalance.enable", "leader.imbalance.check.interval.seconds",
     "leader.imbalance.per.broker.percentage", "unclean.recovery.timeout.ms",
     "transaction.partition.verification.enable", "advertised.listeners",
+    "strandline.web.metrics.partitions.max",
 }  # fmt: skip
 
 

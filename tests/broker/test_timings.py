@@ -54,6 +54,7 @@ async def test_each_phase_of_a_request_is_counted_when_its_answer_leaves() -> No
         for counts, _ in timings[Api.HEARTBEAT].phases().values():
             assert sum(counts) == 2
         assert timings[Api.HEARTBEAT].versions[0] == 2
+        assert not s.failures
 
 
 async def test_what_is_answered_at_once_waits_for_nobody_and_a_lost_peer_is_not_counted() -> None:

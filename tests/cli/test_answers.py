@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from strandline.cli.why.answers import Evidence, leader, left_isr, not_visible, offline, seconds
+from strandline.broker.why_answers import Evidence, leader, left_isr, not_visible, offline, seconds
 
 NOW = 100_000
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from strandline.base.types import TopicPartition
+from strandline.broker.why_answers import Evidence
 from strandline.cli.doctor.ask_zookeeper import read_srvr, servers_of
 from strandline.cli.doctor.checks_groups import standing_still
 from strandline.cli.doctor.facts import (
@@ -31,7 +32,6 @@ from strandline.cli.doctor.facts import (
 )
 from strandline.cli.doctor.findings import Finding, Severity, named, size
 from strandline.cli.doctor.judge import judge, problems
-from strandline.cli.why.answers import Evidence
 
 TP = TopicPartition("orders", 0)
 IDS = (1, 2, 3)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from strandline.base.types import TopicPartition
-from strandline.cli.why.answers import not_visible
+from strandline.broker.why_answers import not_visible
 from strandline.cli.why.command import asked_of
 from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Producer

@@ -1,15 +1,15 @@
-"""Answers of `strandline why`: combines what several brokers said about one partition. Pure.
+"""Answers of `strandline why` and of `/why`: combines what several brokers said about one partition. Pure.
 
-Each document is what one broker reported (broker/inspection.py), or what was found in its files. The leader
+Each document is what one broker reported (inspection.py), or what was found in its files. The leader
 is the broker that leads in the newest epoch. Decisions of all brokers are merged by wall time.
-Left to others: asking (command.py).
+Left to others: asking (cli/why/command.py, web/why.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.types import NO_LEADER
+from ..base.types import NO_LEADER
 
 Values = Mapping[str, Any]
 
