@@ -1,6 +1,7 @@
 """The table of commands. Each command's file says what it does; `main.py` calls `run`."""
 
 import importlib
+import os
 import sys
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 
 from .. import __version__
 from .console import warnings_only
-from .kafka_spelling import of_a_class, translate
+from .kafka_spelling import of_a_class, translated
 
 COMMANDS = {
     # name: (module, function)
@@ -26,16 +27,17 @@ COMMANDS = {
     "replay": ("replay.command", "replay"),
     "elect-leaders": ("elect", "elect_leaders"),
     "reassign": ("reassign", "reassign"),
-    "produce": ("records", "produce"),
-    "consume": ("records", "consume"),
+    "produce": ("records.produce", "produce"),
+    "consume": ("records.consume", "consume"),
     "demo": ("demo.command", "demo"),
     "simulate": ("simulate", "simulate"),
     "verify": ("verify.command", "verify"),
     "docs": ("docs.command", "docs"),
+    "completion": ("completion", "completion"),
 }
 GROUPS = {
     "topics": "topics",
-    "groups": "groups",
+    "groups": "groups.command",
     "transactions": "transactions",
     "configs": "configs",
     "why": "why.command",
@@ -47,7 +49,7 @@ ORDER = (
     *("up", "status", "health", "doctor", "down", "start", "stop", "kill", "pause", "resume"),
     *("topics", "produce", "consume", "groups", "transactions", "configs"),
     *("reassign", "elect-leaders", "why", "lost", "replay", "dump"),
-    *("zookeeper", "broker", "demo", "verify", "simulate", "docs"),
+    *("zookeeper", "broker", "demo", "verify", "simulate", "docs", "completion"),
 )
 """All names, in the order of the help."""
 
@@ -107,12 +109,40 @@ def _passing(module: str) -> Any:
     return command
 
 
+COMPLETE = "_STRANDLINE_COMPLETE"
+"""The variable by which the scripts of completion.py ask what a line may go on with."""
+
+
 def run() -> int:
     """Run the command that was typed. Returns its exit status."""
+    if COMPLETE in os.environ:
+        return complete()
     sys.argv[1:] = of_a_class(sys.argv[1:])
     asked = sys.argv[1] if len(sys.argv) > 1 else ""
-    if asked == "topics":
-        sys.argv[2:] = translate(sys.argv[2:])
+    sys.argv[2:] = translated(asked, sys.argv[2:])
     warnings_only()
     result = build([asked] if asked in ORDER else list(ORDER))(standalone_mode=True)
     return int(result or 0)
+
+
+def complete() -> int:
+    """Answer a shell what the line so far may go on with. Returns the exit status."""
+    from typer._completion_classes import completion_init
+
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    words = line.split()
+    at = int(os.environ.get("COMP_CWORD") or len(words) - (not line.endswith(" ")))
+    warnings_only()
+    completion_init()
+    known = at > 1 and words[1] in ORDER
+    app = build([words[1]]) if known else _names()
+    return int(app(standalone_mode=True, prog_name="strandline", complete_var=COMPLETE) or 0)
+
+
+def _names() -> typer.Typer:
+    """An application that knows the commands by name only: to load all of them takes too long for a key."""
+    app = typer.Typer(add_completion=False)
+    for name in ORDER:
+        app.command(name)(_about)
+    app.callback()(_about)
+    return app

@@ -9,11 +9,17 @@ from typing import Annotated
 import typer
 
 from ..local.members import Action, NoSuchMember, act, title
+from .completion import member_names
 from .console import AsJson, WrongUsage, clear_errors, err, tell
 from .up_down import DEFAULT_DIRECTORY, Directory
 
 Names = Annotated[
-    list[str], typer.Argument(metavar="N…", help="ids of brokers, or `zookeeper`; one or several")
+    list[str],
+    typer.Argument(
+        metavar="N…",
+        help="ids of brokers, or `zookeeper`; one or several",
+        autocompletion=member_names,
+    ),
 ]
 
 DONE = {

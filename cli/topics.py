@@ -21,6 +21,7 @@ from ..storage.log.checkpoints import kafka_uuid
 from ..zookeeper.client import NoNode, ZkUnreachable
 from ..zookeeper.documents import RegistrationDocument, parse
 from ..zookeeper.kazoo_client import KazooZkClient
+from .completion import topic_names
 from .configs import changes_from
 from .console import (
     DEFAULT_BOOTSTRAP,
@@ -49,6 +50,7 @@ Zookeeper = Annotated[
         "--zookeeper", help="ZooKeeper to find the brokers in (Kafka's old option; prefer --bootstrap-server)"
     ),
 ]
+Topic = Annotated[str, typer.Argument(autocompletion=topic_names)]
 Replication = Annotated[
     int, typer.Option("--replication-factor", help="replicas per partition; -1: the brokers' default")
 ]
@@ -100,7 +102,10 @@ def list_(
 
 @app.command()
 def describe(
-    topic: Annotated[str | None, typer.Argument(help="topics to describe (default: all)")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Argument(help="topic to describe (default: all)", autocompletion=topic_names),
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     zookeeper: Zookeeper = None,
     as_json: AsJson = False,
@@ -126,7 +131,7 @@ def describe(
 
 @app.command()
 def alter(
-    topic: str,
+    topic: Topic,
     partitions: Annotated[
         int | None, typer.Option(min=1, help="new number of partitions; can only grow")
     ] = None,
@@ -166,7 +171,9 @@ def alter(
 
 @app.command()
 def delete(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="one or several topics")],
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC…", help="one or several topics", autocompletion=topic_names)
+    ],
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="succeed if the topic does not exist")
     ] = False,
@@ -203,7 +210,7 @@ def delete(
 
 @app.command("delete-records")
 def delete_records(
-    topic: str,
+    topic: Topic,
     before: Annotated[
         str, typer.Option(help="delete records below this offset; `end` deletes all that are committed now")
     ],

@@ -24,7 +24,7 @@ JAVA_MISSING = (
     "Java is missing: ZooKeeper and Spark need Java 17 or newer. "
     "On Debian or Ubuntu: apt-get install openjdk-17-jre-headless"
 )
-END_S = 10.0
+START_S, END_S = 60.0, 10.0
 MEMORY_FLAGS = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 CONFIG = """tickTime={tick_ms}
@@ -130,7 +130,7 @@ class Zookeeper:
         """Running, paused or stopped, as the system says now."""
         return state_of(self.pid, self._marker)
 
-    def start(self, wait_s: float = 30.0) -> None:
+    def start(self, wait_s: float = START_S) -> None:
         """Start, and wait until it answers. Raises EnvironmentProblem if it does not."""
         self.launch()
         self.wait(wait_s)
@@ -143,7 +143,7 @@ class Zookeeper:
                 line, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
 
-    def wait(self, wait_s: float = 30.0) -> None:
+    def wait(self, wait_s: float = START_S) -> None:
         """Wait until the launched server answers, at most `wait_s` seconds."""
         assert self.process is not None, "launch() comes before wait()"
         deadline = time.monotonic() + wait_s

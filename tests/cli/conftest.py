@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,12 @@ class Shell:
     more: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, *words: object, given: str | bytes = b"", expect: int = 0) -> Done:
+        status = self._run(words, given.encode() if isinstance(given, str) else given, expect)
+        return Done(status, *((self.directory / name).read_text() for name in ("stdout", "stderr")))
+
+    def _run(self, words: Sequence[object], given: bytes, expect: int) -> int:
         files = {name: self.directory / name for name in ("stdin", "stdout", "stderr")}
-        files["stdin"].write_bytes(given.encode() if isinstance(given, str) else given)
+        files["stdin"].write_bytes(given)
         order = {
             "words": [str(word) for word in words],
             "directory": str(self.directory),
@@ -57,10 +61,15 @@ class Shell:
         self.zygote.stdin.write(json.dumps(order) + "\n")
         self.zygote.stdin.flush()
         status = int(self.zygote.stdout.readline())
-        out, err = files["stdout"].read_text(), files["stderr"].read_text()
+        out, err = (files[name].read_text(errors="replace") for name in ("stdout", "stderr"))
         assert "Traceback" not in err, err
         assert status == expect, f"{words}: status {status}\n{out}\n{err}"
-        return Done(status, out, err)
+        return status
+
+    def raw(self, *words: object) -> bytes:
+        """The bytes that a command prints."""
+        self._run(words, b"", 0)
+        return (self.directory / "stdout").read_bytes()
 
     @property
     def environment(self) -> dict[str, str]:

@@ -31,7 +31,8 @@ ASKING = [
     "consume t",
     "groups list",
     "groups describe g",
-    "groups reset-offsets g t --to earliest",
+    "groups members g",
+    "groups reset-offsets g --topic t --to-earliest",
     "groups remove-member g --all",
     "groups delete-offsets g t",
     "groups delete g",
@@ -42,9 +43,10 @@ ASKING = [
     "verify",
 ]
 ELSEWHERE = {"up", "down", "start", "stop", "kill", "pause", "resume"} | {
-    *("dump", "zookeeper", "broker", "demo", "simulate", "docs"),
+    *("dump", "zookeeper", "broker", "demo", "simulate", "docs", "completion"),
+    *("replay", "verify", "doctor"),
 }
-"""Commands that ask no running broker for their first answer."""
+"""Commands that ask no running broker for their first answer, or look at each address by themselves."""
 
 
 @pytest.fixture

@@ -54,6 +54,82 @@ def test_bytes_that_are_no_text(strandline, topic: str) -> None:
     assert "offset 0 is not json" in strandline("consume", topic, "--format", "json", expect=1).err
 
 
+def test_bytes_pass_unchanged(strandline, topic: str, tmp_path: Path) -> None:
+    every = bytes(range(256)) * 5 + b"\r\n\n"
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode() + every)
+    assert (
+        strandline("produce", topic, "--whole", tmp_path / "a", tmp_path / "b", "--json").json["acknowledged"]
+        == 2
+    )
+    strandline("produce", topic, "--delimiter", r"\0", "--format", "bytes", given=b"x\r\n\0y\xff")
+    plain = ("consume", topic, "--format", "bytes", "--delimiter", "")
+    assert strandline.raw(*plain) == b"a" + every + b"b" + every + b"x\r\ny\xff"
+    assert strandline.raw(*plain, "--offset", "-1") == b"y\xff"
+    assert strandline.raw("consume", topic, "--template", "%S|%s", "--offset", 1, "-p", 0, "-n", 1) == (
+        b"%d|b" % (len(every) + 1) + every
+    )
+
+
+def test_keys_headers_tombstones_and_timestamps(strandline, topic: str) -> None:
+    strandline(
+        *("produce", topic, "--key-separator", ":", "--null", "NULL", "--compression", "zstd"),
+        *("-H", "from=test", "--header", "empty=", "--timestamp", "2026-01-01T00:00:00Z"),
+        given="k1:v1\nk2:NULL\nno key\n",
+    )
+    strandline("produce", topic, "--key", "k1", "--tombstone", "--partition", 0)
+    shown = ("--show", "key", "--show", "headers", "--show", "timestamp", "--key-separator", "|")
+    at = "CreateTime:1767225600000|from:test,empty:"
+    first = [f"{at}|k1|v1", f"{at}|k2|null", f"{at}|null|no key"]
+    assert strandline("consume", topic, *shown).lines[:3] == first
+    assert strandline("consume", topic, "--template", r"%k=%s\n", "--null", "-").lines == [
+        *("k1=v1", "k2=-", "-=no key", "k1=-"),
+    ]
+    kafkas = (
+        "--property",
+        "print.key=true",
+        "--property",
+        "key.separator=|",
+        "--property",
+        "print.offset=false",
+    )
+    assert strandline("consume", "--topic", topic, "--from-beginning", *kafkas).lines[0] == "k1|v1"
+    strandline(*("produce", "--topic", topic, "--property", "parse.key=true"), given="k\tv\n")
+    assert strandline("consume", topic, "--offset", "-1", "--show", "key").lines == ["k\tv"]
+
+
+def test_a_topic_is_copied_by_way_of_json(strandline) -> None:
+    for name in ("original", "copied"):
+        strandline("topics", "create", name, "--partitions", 3)
+    given = b"a=\xff\0\nb=base64:x\nc=NULL\n"
+    strandline("produce", "original", "--key-separator", "=", "--null", "NULL", "-H", "h=1", given=given)
+    strandline("produce", "original", "--partition", 2, given="to the third\n")
+    read = strandline("consume", "original", "--json").out
+    strandline("produce", "copied", "--records", "--same-partitions", given=read)
+    assert sorted(strandline("consume", "copied", "--json").lines) == sorted(read.splitlines())
+
+
+def test_where_reading_begins(strandline, topic: str) -> None:
+    for number in range(6):
+        strandline("produce", topic, "--timestamp", 1_000 * (number + 1), given=f"{number}\n")
+
+    def read(*words: object) -> list[str]:
+        return strandline("consume", topic, *words).lines
+
+    assert read() == read("--from-beginning") == read("--offset", "earliest") == list("012345")
+    assert read("--offset", "-2") == ["4", "5"]
+    assert read("--offset", "-99") == list("012345")
+    assert read("--offset", "@3000") == list("2345")
+    assert read("--offset", "@1970-01-01T00:00:05.500") == ["5"]
+    assert read("--offset", "-1h") == read("--offset", "latest") == []
+    assert read("--offset", 4, "--partition", 0) == ["4", "5"]
+    assert read("--follow", "-n", 6) == list("012345"), "--follow begins where it does without"
+    assert read("--follow", "-n", 1, "--offset", "-1") == ["5"]
+    assert read("--read-committed", "-n", 2) == ["0", "1"]
+    assert read("--group", f"late-{topic}", "--offset", "latest") == []
+    assert read("--group", f"early-{topic}") == list("012345")
+
+
 def test_follow_shows_what_comes_and_stdin_is_sent_as_it_comes(strandline, topic: str) -> None:
     line = [sys.executable, "-m", "strandline.cli.main"]
     pipes = {"stdout": subprocess.PIPE, "stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -108,7 +184,20 @@ def test_a_reader_that_goes_away(strandline, topic: str) -> None:
         ("consume {topic} --partition 0 --group g", 2, "--group"),
         ("consume {topic} --partition 5", 1, "has no partition 5: expected 0 to 0"),
         ("consume {topic} --partition 0 --offset 99", 1, "OFFSET_OUT_OF_RANGE"),
-        ("consume {topic} --partition 0 --offset -1", 2, "--offset"),
+        ("consume {topic} --offset soon", 2, "--offset soon: expected an offset; -10 for"),
+        ("consume {topic} --offset -1 --group g", 2, "groups reset-offsets"),
+        ("consume {topic} --offset -1 --from-beginning", 2, "--from-beginning and --offset"),
+        ("consume {topic} --template %s --json", 2, "exclude each other"),
+        ("consume {topic} --template %q", 2, "%q is unknown: expected one of %k key"),
+        ("consume {topic} --property print.sorrow=true", 2, "print.sorrow"),
+        ("produce {topic} --header x", 2, "--header x: expected name=value"),
+        ("produce {topic} --timestamp soon", 2, "--timestamp soon: expected a time"),
+        ("produce {topic} --whole --delimiter x", 2, "--whole"),
+        ("produce {topic} --delimiter=", 2, "--delimiter is empty"),
+        ("produce {topic} --records --delimiter x", 2, "--records"),
+        ("produce {topic} --same-partitions", 2, "--same-partitions needs --records"),
+        ("produce {topic} --tombstone", 2, "--tombstone needs --key"),
+        ("produce {topic} --compression brotli", 2, "brotli"),
         ("consume t -b 127.0.0.1:x", 2, "'127.0.0.1:x' is not host:port"),
     ],
 )

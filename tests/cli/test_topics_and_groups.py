@@ -1,12 +1,15 @@
 """`strandline topics`, `groups` and `zookeeper`: in our spelling and in Kafka's, as tables and JSON."""
 
 import json
+import subprocess
+import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
 from strandline.cli.console import WrongUsage
-from strandline.cli.kafka_spelling import of_a_class, translate
+from strandline.cli.kafka_spelling import of_a_class, translate, translated
 from strandline.cli.why.command import parse_partition, partition_and_broker
 
 
@@ -165,10 +168,17 @@ def test_life_of_a_group(strandline, topic: str) -> None:
     assert f"{group}  Empty" in strandline("groups", "describe", group).out
     assert strandline("consume", topic, "--group", group).lines == [str(i) for i in range(4, 10)]
     for goal, offset in (("earliest", 0), ("7", 7), ("@0", 0), ("latest", 10), ("@9999999999999", 10)):
-        (row,) = strandline("groups", "reset-offsets", group, topic, "--to", goal, "--json").json
-        assert row == {"topic": topic, "partition": 0, "offset": offset}
-    beyond = strandline("groups", "reset-offsets", group, topic, "--to", "11", expect=1)
-    assert "0 to 10" in beyond.err
+        reset = ("groups", "reset-offsets", group, topic, "--to", goal, "--json")
+        before = strandline("groups", "describe", group, "--json").json[0]["committed"]
+        (row,) = (told := strandline(*reset)).json
+        assert (row["committed"], row["offset"], row["executed"]) == (before, offset, False)
+        assert "Nothing was changed: add --execute" in told.err
+        assert strandline("groups", "describe", group, "--json").json[0]["committed"] == before
+        (row,) = strandline(*reset, "--execute").json
+        assert row["executed"] and row["offset"] == offset
+        assert strandline("groups", "describe", group, "--json").json[0]["committed"] == offset
+    beyond = strandline("groups", "reset-offsets", group, topic, "--to", "11").out
+    assert "adjusted: 11 is outside of 0 to 10" in beyond
     strandline("groups", "reset-offsets", group, topic, "--to", "earliest", "--partition", 1, expect=1)
     strandline("groups", "reset-offsets", group, topic, "--to", "then", expect=2)
     words = ("groups", "remove-member", group)
@@ -183,10 +193,101 @@ def test_life_of_a_group(strandline, topic: str) -> None:
     assert row == {"topic": topic, "partition": 0, "was": 10}
     assert "has committed nothing" in strandline(*words, expect=1).err
     assert group in strandline("groups", "remove-member", group, "--all", expect=1).err
-    strandline("groups", "reset-offsets", group, topic, "--to", "latest")
+    strandline("groups", "reset-offsets", group, topic, "--to", "latest", "--execute")
     strandline("groups", "delete", group)
     assert group in strandline("groups", "delete", group, expect=1).err
     assert group in strandline("groups", "describe", group, expect=1).err
+
+
+def test_offsets_of_several_topics(strandline, topic: str, tmp_path: Path) -> None:
+    other, group = f"{topic}-too", f"group-{uuid.uuid4().hex[:8]}"
+    strandline("topics", "create", other, "--partitions", 2)
+    strandline("produce", topic, given="".join(f"{i}\n" for i in range(10)))
+    strandline("produce", other, "--partition", 1, given="a\nb\n")
+    reset = ("groups", "reset-offsets", group)
+
+    def new(*words: object) -> list[tuple[str, int, int]]:
+        rows = strandline(*reset, *words, "--json").json
+        return [(row["topic"], row["partition"], row["offset"]) for row in rows]
+
+    assert new(topic, other, "--to-latest", "--execute") == [(topic, 0, 10), (other, 0, 0), (other, 1, 2)]
+    assert new("--all-topics", "--to-earliest") == [(topic, 0, 0), (other, 0, 0), (other, 1, 0)]
+    assert new("--topic", f"{other}:1", "--topic", topic, "--shift-by", -1) == [(topic, 0, 9), (other, 1, 1)]
+    assert new(topic, "--by-duration", "PT1H") == new(topic, "--to", "-1h") == [(topic, 0, 0)]
+    assert new(topic, "--to-datetime", "2099-01-01T00:00:00.000") == [(topic, 0, 10)]
+    kafkas = ("--reset-offsets", "--group", group, "--all-topics", "--to-current", "--export", "--dry-run")
+    kept = strandline("groups", *kafkas)
+    assert kept.lines == [f"{topic},0,10", f"{other},0,0", f"{other},1,2"]
+    (tmp_path / "kept").write_text(kept.out.replace(",10", ",4"))
+    assert new("--from-file", tmp_path / "kept", "--execute")[0] == (topic, 0, 4)
+    (row, *_) = strandline("groups", "--describe", "--group", group, "--json").json
+    assert (row["topic"], row["committed"], row["lag"]) == (topic, 4, 6)
+    for wrong in (
+        (topic,),
+        (topic, "--to-latest", "--to-earliest"),
+        ("--to-latest",),
+        (topic, "--by-duration", "h"),
+    ):
+        strandline(*reset, *wrong, expect=2)
+    strandline(*reset, topic, "--to-latest", "--execute", "--dry-run", expect=2)
+    strandline(*reset, topic, "--from-file", tmp_path / "kept", expect=2)
+    assert "no/such" in strandline(*reset, "--from-file", "no/such", expect=1).err
+    assert "has no partition 7" in strandline(*reset, "--topic", f"{topic}:7", "--to-latest", expect=1).err
+    nobody = strandline("groups", "reset-offsets", "nobody", "--all-topics", "--to-latest", expect=1)
+    assert "has committed nothing" in nobody.err
+
+
+def test_an_active_group_is_left_alone(strandline, topic: str) -> None:
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    strandline("produce", topic, given="one\n")
+    line = [sys.executable, "-m", "strandline.cli.main", "consume", topic, "--group", group, "--follow"]
+    with subprocess.Popen(
+        line, env=strandline.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as one:
+        try:
+            assert one.stdout is not None and one.stdout.readline() == b"one\n"
+            (member,) = strandline("groups", "members", group, "--json").json
+            assert member["partitions"] == [f"{topic}-0"] and member["client"] == "strandline"
+            reset = ("groups", "reset-offsets", group, topic, "--to-earliest")
+            planned = strandline(*reset)
+            assert f"warning: group {group} is active (Stable)" in planned.err and topic in planned.out
+            refused = strandline(*reset, "--execute", expect=1).err
+            assert (
+                "stop them first (strandline at" in refused
+                and f"strandline groups members {group}" in refused
+            )
+        finally:
+            one.kill()
+    assert group in strandline("groups", "members", f"{group}-nobody", expect=1).err
+
+
+@pytest.mark.parametrize(
+    "command, kafkas, ours",
+    [
+        ("groups", "--describe --group g", "describe g"),
+        ("groups", "--list", "list"),
+        ("groups", "--delete --group=g", "delete g"),
+        ("groups", "--delete-offsets --group g --topic t", "delete-offsets g t"),
+        (
+            "groups",
+            "--group g --reset-offsets --topic t:0 --to-earliest",
+            "reset-offsets g --topic t:0 --to-earliest",
+        ),
+        ("groups", "remove-member g --all", "remove-member g --all"),
+        ("consume", "--topic t --from-beginning", "t --from-beginning"),
+        ("consume", "--topic=t --property print.key=true", "t --show key"),
+        ("consume", "t --property print.key=false", "t"),
+        ("produce", "--topic t --property parse.key=true", r"t --key-separator \t"),
+        ("produce", "t --property parse.key=true --property key.separator=:", "t --key-separator :"),
+        ("status", "--topic t", "--topic t"),
+    ],
+)
+def test_kafkas_other_tools(command: str, kafkas: str, ours: str) -> None:
+    assert translated(command, kafkas.split()) == ours.split()
+
+
+def test_a_property_that_we_have_no_option_for_is_refused_by_its_name(strandline) -> None:
+    assert "--property what" in strandline("produce", "t", "--property", "what=ever", expect=2).err
 
 
 def test_a_look_into_zookeeper(strandline, topic: str) -> None:

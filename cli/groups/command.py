@@ -1,14 +1,16 @@
-"""`strandline groups`: consumer groups, their members and their lag."""
+"""`strandline groups`: consumer groups, their members and their lag.
+
+Left to others: moving what a group has committed (reset.py).
+"""
 
 from typing import Annotated
 
 import typer
 
-from ..base.types import TopicPartition
-from ..client.admin.groups import MemberToRemove
-from ..client.sync import Admin
-from ..protocol.messages.offsets import EARLIEST, LATEST
-from .console import (
+from ...client.admin.groups import MemberToRemove
+from ...protocol.messages.offsets import LATEST
+from ..completion import group_names, topic_names
+from ..console import (
     BRIEFLY_MS,
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -19,7 +21,10 @@ from .console import (
     show,
     tell,
 )
-from .reach import connect
+from ..reach import connect
+from .reset import reset_offsets
+
+Group = Annotated[str, typer.Argument(autocompletion=group_names)]
 
 app = typer.Typer(
     no_args_is_help=True, help="List, describe, reset and delete consumer groups; remove members."
@@ -34,7 +39,7 @@ def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> 
 
 
 @app.command()
-def describe(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+def describe(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
     """Show the committed offset, lag and member of each partition."""
     with clear_errors(), connect(bootstrap) as admin:
         (described,) = admin.describe_groups([group])
@@ -62,41 +67,32 @@ def describe(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJs
         show(rows, as_json, f"{group}  {described.state}  {described.protocol}".rstrip())
 
 
-@app.command("reset-offsets")
-def reset_offsets(
-    group: str,
-    topic: str,
-    to: Annotated[
-        str, typer.Option(help="new position: earliest, latest, an offset, or @TIME in ms since 1970")
-    ],
-    partition: Annotated[int | None, typer.Option(min=0, help="only this partition")] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    as_json: AsJson = False,
-) -> None:
-    """Set the committed offsets of a group that has no members."""
-    with clear_errors():
-        offset, time = _goal(to)
-        with connect(bootstrap) as admin:
-            partitions = _partitions(admin, topic, partition)
-            first, end = (admin.list_offsets(dict.fromkeys(partitions, at)) for at in (EARLIEST, LATEST))
-            if offset is not None:
-                goal = dict.fromkeys(partitions, offset)
-            else:
-                found = admin.list_offsets(dict.fromkeys(partitions, time))
-                goal = {p: at.offset if at.offset >= 0 else end[p].offset for p, at in found.items()}
-            for p, at in goal.items():
-                if not first[p].offset <= at <= end[p].offset:
-                    raise Failure(
-                        f"offset {at} is out of range: {p} has {first[p].offset} to {end[p].offset}"
-                    )
-            admin.alter_group_offsets(group, goal)
-        rows = [{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in goal.items()]
-        show(rows, as_json, group)
+app.command("reset-offsets")(reset_offsets)
+
+
+@app.command()
+def members(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """Show the members of a group, and which partitions each one reads."""
+    with clear_errors(), connect(bootstrap) as admin:
+        (described,) = admin.describe_groups([group])
+        if described.state == "Dead":
+            raise Failure(f"group {group} does not exist")
+        rows: list[dict[str, object]] = [
+            {
+                "member": one.member_id,
+                "instance": one.instance_id,
+                "client": one.client_id,
+                "host": one.host,
+                "partitions": [str(each) for each in sorted(one.assignment)],
+            }
+            for one in sorted(described.members)
+        ]
+        show(rows, as_json, f"{group}  {described.state}  {described.protocol}".rstrip())
 
 
 @app.command("remove-member")
 def remove_member(
-    group: str,
+    group: Group,
     member: Annotated[str | None, typer.Option("--member-id", help="the member that is to leave")] = None,
     instance: Annotated[
         str | None, typer.Option("--instance-id", help="or a static member, by its group.instance.id")
@@ -129,8 +125,8 @@ def remove_member(
 
 @app.command("delete-offsets")
 def delete_offsets(
-    group: str,
-    topic: str,
+    group: Group,
+    topic: Annotated[str, typer.Argument(autocompletion=topic_names)],
     partition: Annotated[int | None, typer.Option(min=0, help="only this partition")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -148,28 +144,8 @@ def delete_offsets(
 
 
 @app.command()
-def delete(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+def delete(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
     """Delete a group that has no members, with its committed offsets."""
     with clear_errors(), connect(bootstrap) as admin:
         admin.delete_groups([group])
         tell(f"Deleted group {group}.", {"group": group, "deleted": True}, as_json)
-
-
-def _partitions(admin: Admin, topic: str, wanted: int | None) -> list[TopicPartition]:
-    (described,) = admin.describe_topics([topic])
-    numbers = [one.partition for one in described.partitions]
-    if wanted is not None and wanted not in numbers:
-        raise Failure(f"{topic} has no partition {wanted}: expected {numbers[0]} to {numbers[-1]}")
-    return [TopicPartition(topic, number) for number in numbers if wanted in (None, number)]
-
-
-def _goal(text: str) -> tuple[int | None, int]:
-    """An offset; or None, and the timestamp to look up."""
-    named = {"earliest": EARLIEST, "latest": LATEST}
-    if text in named:
-        return None, named[text]
-    if text.isdecimal():
-        return int(text), LATEST
-    if text.startswith("@") and text[1:].isdecimal():
-        return None, int(text[1:])
-    raise WrongUsage(f"--to {text}: expected earliest, latest, an offset, or @TIME in ms since 1970")

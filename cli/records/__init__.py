@@ -1,0 +1,1 @@
+"""`strandline produce` and `consume`: records from and to the terminal, files and pipes."""
