@@ -213,9 +213,12 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
         host, port = parse_place("strandline.web.listener", text, text, "host:port")
         return ListenerAddress("web", host or "127.0.0.1", port)
 
-    @cached_property
+    @property
     def web_hosts(self) -> frozenset[str]:
-        """The names by which the HTTP server may be asked, beside IP addresses and the machine's own."""
+        """The names by which the HTTP server may be asked, beside IP addresses and the machine's own.
+
+        Not cached: a copy with another `advertised.listeners` would inherit the names of this one.
+        """
         given = self.advertised_listeners
         known = (*self.endpoints, *(parse_endpoints("advertised.listeners", given) if given else ()))
         further = (part.strip() for part in self.web.hosts.split(","))

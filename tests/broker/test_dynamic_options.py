@@ -218,6 +218,13 @@ def test_a_broker_is_told_other_addresses() -> None:
     assert live.current == live.started_with
 
 
+def test_the_http_server_is_asked_by_the_names_of_now() -> None:
+    live = LiveConfig(two_listeners(advertised_listeners="INTERNAL://127.0.0.1:5000,CLIENT://old.example:1"))
+    assert "old.example" in live.current.web_hosts
+    live.learn("1", Overrides({"advertised.listeners": MOVED}, 5, 0))
+    assert "kafka.example" in live.current.web_hosts and "old.example" not in live.current.web_hosts
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
