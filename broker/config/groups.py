@@ -135,7 +135,11 @@ class GroupSettings:
     def learn(self, group: str, told: Overrides) -> None:
         """Take the contents of the group's znode, unless they are older than what is known."""
         known = self._told.get(group, NOTHING)
-        if told.names == known.names or (told.exists and told.edition < known.edition):
+        if told.exists and told.edition < known.edition:
+            return
+        if told.names == known.names:
+            if told.names:
+                self._told[group] = told  # an older reading may have others
             return
         if told.names:
             self._told[group] = told

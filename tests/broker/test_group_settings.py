@@ -78,6 +78,9 @@ def test_what_is_not_set_is_the_brokers() -> None:
     settings.learn("g", Overrides({SESSION: "51000"}, 5, 4))
     settings.learn("g", Overrides({SESSION: "51000"}, 5, 4))
     assert settings.terms("g") == (51_000, 6_000)
+    settings.learn("g", Overrides({SESSION: "51000"}, 5, 6))
+    settings.learn("g", Overrides({SESSION: "52000"}, 5, 5))
+    assert settings.terms("g") == (51_000, 6_000), "older than what says the same again"
     settings.learn("g", NOTHING)
     settings.learn("g", NOTHING)
     assert settings.terms("g") == (45_000, 6_000) and not settings.names and settings.of("g") == {}
