@@ -141,6 +141,8 @@ def _trouble(replica: "Partition | None") -> str | None:
     leader = replica.leading
     if leader is None:
         return "no_leader" if replica.role is Role.IDLE else None
+    if replica.is_forsaken:  # without a session, and heard by none of the others: it refuses writes
+        return "forsaken"
     if replica.recovering:
         return "recovering"
     return "under_min_isr" if leader.under_min_isr else None

@@ -60,6 +60,7 @@ class Leads:
         self.role = role
         self.full = values.get("full")
         self.recovering = values.get("recovering", False)
+        self.is_forsaken = values.get("is_forsaken", False)
         under = values.get("under_min_isr", False)
         self.leading = SimpleNamespace(under_min_isr=under) if role is Role.LEADING else None
 
@@ -70,6 +71,7 @@ class Leads:
         (Leads(), [1, 2], None),
         (Leads(under_min_isr=True), [1], "under_min_isr"),
         (Leads(recovering=True), [1], "recovering"),
+        (Leads(is_forsaken=True), [1, 2], "forsaken"),
         (Leads(full="no space"), [1], "disk_full"),
         (Leads(Role.FOLLOWING), [1, 2], None),
         (Leads(Role.IDLE), [1, 2], "no_leader"),
