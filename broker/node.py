@@ -374,7 +374,7 @@ class Node:
             logs.configure(self.live.current.storage)
             self.cleaning.start()
             broker.controller.defaults_changed()
-            tasks.spawn(self._parts.config_changed(), "config-changed")
+            tasks.spawn(self._parts.config_changed(self.live.current), "config-changed")
             tasks.spawn(self._registration.move(self.live.current.advertised(self.ports)), "move")
 
         self.live.on_change.subscribe(changed)

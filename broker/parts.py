@@ -19,6 +19,7 @@ from .fetch.client_sessions import ClientSessions
 from .fetch.follower_sessions import FollowerSessions
 from .fetch.parked import ParkedReplicas
 from .follower.fetcher import Fetchers
+from .follower.throttle import NAMES, Throttle
 from .recorder import Recorder
 from .replicas.cold_reads import ColdReads
 from .replicas.flushing import Flushing
@@ -82,7 +83,12 @@ class ReplicaParts:
         self.parked = ParkedReplicas(replication.fetch_gather_ms / 1000)
         self.sessions = FollowerSessions(shared)
         self.client_sessions = ClientSessions(shared, config.fetch_session_slots_max)
-        self.fetchers = Fetchers(shared, replication, tasks, self.flushing)
+        self._throttle = Throttle(
+            config.id,
+            replication.follower_throttled_rate,
+            lambda topic: self.settings.of(topic).names.get(NAMES, ""),
+        )
+        self.fetchers = Fetchers(shared, replication, tasks, self.flushing, self._throttle)
         self.deletions = Deletions(shared, logs, self.parked, tasks)
         self.roles = LeaderAndIsr(
             shared, logs, self.replicas, self.settings, self.fetchers,
@@ -96,8 +102,9 @@ class ReplicaParts:
         self.watermarks.start()
         self.flushing.begin_passes()
 
-    async def config_changed(self) -> None:
-        """The broker's configuration has changed."""
+    async def config_changed(self, config: BrokerConfig) -> None:
+        """The broker's configuration is this one now."""
+        self._throttle.set_rate(config.replication.follower_throttled_rate, self.shared.loop.time())
         self.shared.validate_records = self.logs.config.validate_records
         await self.settings.defaults_changed()
 

@@ -26,7 +26,7 @@ COMMANDS = {
     "lost": ("why.lost", "lost"),
     "replay": ("replay.command", "replay"),
     "elect-leaders": ("elect", "elect_leaders"),
-    "reassign": ("reassign", "reassign"),
+    "reassign": ("reassign.command", "reassign"),
     "produce": ("records.produce", "produce"),
     "consume": ("records.consume", "consume"),
     "demo": ("demo.command", "demo"),

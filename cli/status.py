@@ -28,8 +28,8 @@ from .console import (
     print_json,
     tell,
 )
-from .moving import moving
 from .reach import connect
+from .reassign.ongoing import moving
 from .up_down import DEFAULT_DIRECTORY, Directory
 from .why.command import ask_all
 

@@ -37,8 +37,8 @@ from .console import (
     show,
     tell,
 )
-from .moving import Moves, moving
 from .reach import connect, zookeeper_reached
+from .reassign.ongoing import Moves, moving
 
 OFFSET_DIGITS, OFFSET_MAX = 19, (1 << 63) - 1
 

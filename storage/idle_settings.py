@@ -1,5 +1,7 @@
 """Topic settings of Kafka that change nothing here: tools and templates set them, and are told them back.
 
+One is taken like them and has an effect, though not on a log: the followers that are throttled.
+
 A value that would promise something is refused, as `remote.storage.enable=true`: a topic whose records are
 believed to lie elsewhere would lose them to its retention.
 Left to others: settings that count (config.py), the warning (broker/config/dynamic.py).
@@ -24,6 +26,7 @@ class IdleSetting:
     help: str
     type: type = str
     least: int | None = None
+    has_effect: bool = False
 
     def takes(self, text: str) -> bool:
         """Whether the value promises nothing that is not so."""
@@ -35,9 +38,7 @@ class IdleSetting:
 _TRUTH = re.compile("(?i)true|false")
 _FALSE = re.compile("(?i)false")
 _NUMBER = re.compile(r"-?\d{1,19}")
-_THROTTLED = IdleSetting(
-    "", REPLICAS, "*, none, or a list of partition:broker", "Nothing: replication is not throttled."
-)
+_REPLICAS = "*, none, or a list of partition:broker"
 _LOCAL = "Nothing: all records are local; retention.ms and retention.bytes count."
 
 
@@ -47,8 +48,16 @@ def _refused_if_true(help: str) -> IdleSetting:
 
 IDLE = MappingProxyType(
     {
-        "follower.replication.throttled.replicas": _THROTTLED,
-        "leader.replication.throttled.replicas": _THROTTLED,
+        "follower.replication.throttled.replicas": IdleSetting(
+            "",
+            REPLICAS,
+            _REPLICAS,
+            "Replicas that copy at follower.replication.throttled.rate of their broker while they lag.",
+            has_effect=True,
+        ),
+        "leader.replication.throttled.replicas": IdleSetting(
+            "", REPLICAS, _REPLICAS, "Nothing: only followers are throttled."
+        ),
         "local.retention.bytes": IdleSetting(
             "-2", _NUMBER, "a whole number, at least -2", _LOCAL, int, least=-2
         ),

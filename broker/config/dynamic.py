@@ -64,12 +64,11 @@ INTS = frozenset(
     )
 )  # fmt: skip
 THROTTLED_RATES = frozenset(
-    (  # set by Kafka's tool that moves partitions; without effect, for replication is not throttled
-        "leader.replication.throttled.rate", "follower.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
+    (  # set by Kafka's tool that moves partitions, without effect
+        "leader.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second",
     )
 )  # fmt: skip
-NO_THROTTLE = "throttling is not supported"
+NO_THROTTLE = "only followers are throttled: follower.replication.throttled.rate"
 KEEPS_ALL = "every record is kept until the disk is full: set it to delete, compact or both"
 OF_EACH_BROKER = frozenset((ADVERTISED,))
 SET_FOR_EACH = "differs from broker to broker: set it for each of them, by its id"
@@ -258,7 +257,7 @@ class KnownOptions:
                 raise InvalidConfig(f"{where}: {setting} = {text!r}: {error.reason}") from error
             if kind is Kind.TOPIC and setting in POLICIES:
                 warn_if_all_is_kept(where, text)
-            if kind is Kind.TOPIC and setting in IDLE:
+            if kind is Kind.TOPIC and setting in IDLE and not IDLE[setting].has_effect:
                 logger.warning(
                     "config_without_effect", entity=where, setting=setting, reason=IDLE[setting].help
                 )

@@ -57,6 +57,15 @@ class ReplicationConfig(BaseModel, frozen=True, extra="forbid"):
         kafka="replica.fetch.response.max.bytes",
         help="Bytes in a response to a follower, over all partitions.",
     )
+    follower_throttled_rate: int = option(
+        (1 << 63) - 1,
+        ge=1,
+        le=(1 << 63) - 1,
+        kafka="follower.replication.throttled.rate",
+        restart=False,
+        help="Bytes per second that this broker copies of the replicas that topics name in "
+        "follower.replication.throttled.replicas. Replicas that are in sync never wait.",
+    )
     fetch_gather_ms: int = option(
         3,
         ge=0,

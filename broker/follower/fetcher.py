@@ -39,9 +39,11 @@ from .round import (
     Failed,
     FetchRound,
     FollowerSession,
+    Outcome,
     SessionLost,
     nudge,
 )
+from .throttle import UNLIMITED, Throttle
 
 logger = structlog.get_logger(__name__)
 
@@ -248,14 +250,34 @@ class LeaderFetcher:
     async def _take(self, fetching: FetchRound, fetched: FetchResponse, ready: list[Partition]) -> None:
         """Write the records, in steps if there are many partitions, then make the truncations asked for."""
         asked, failed, cuts = list(ready), Failed(), list[PendingTruncation]()
+        lagging: list[Partition] = []
         for outcome in fetching.take(fetched):
             self._touched.update(dict.fromkeys(outcome.partitions))
             asked += outcome.partitions
             failed.update(outcome.failed)
             cuts += outcome.cuts
+            lagging += self._counted(outcome)
             if len(outcome.partitions) >= PART:
                 await asyncio.sleep(0)
         await self._cut(asked, failed, cuts)
+        self._slow_down(lagging)
+
+    def _counted(self, outcome: Outcome) -> list[Partition]:
+        """Count what throttled replicas have taken; those of them that still lag."""
+        throttle, now = self._fetchers.throttle, self._shared.loop.time()
+        if throttle.rate == UNLIMITED:
+            return []
+        copied = outcome.copied.items()
+        return [p for p, (nbytes, lags) in copied if throttle.took(p.tp, nbytes, now) and lags]
+
+    def _slow_down(self, lagging: Iterable[Partition]) -> None:
+        """Throttled replicas that lag wait until the rate allows more."""
+        now = self._shared.loop.time()
+        wait_s = self._fetchers.throttle.wait_s(now)
+        for partition in lagging if wait_s else ():
+            if partition in self.partitions and partition not in self._delays:
+                self._delays[partition] = now + wait_s, Backoff(self._config.fetch_backoff_ms / 1000)
+                self._touched[partition] = None  # the session must not go on with it
 
     def _judge(self, asked: Iterable[Partition], failed: dict[Partition, str]) -> None:
         """Partitions that failed wait, longer each time; the delay of all others ends."""
@@ -339,9 +361,15 @@ class Fetchers:
     """The fetchers of one broker, by leader (Kafka's ReplicaFetcherManager)."""
 
     def __init__(
-        self, shared: ReplicaShared, config: ReplicationConfig, tasks: Tasks, flushing: Flushing
+        self,
+        shared: ReplicaShared,
+        config: ReplicationConfig,
+        tasks: Tasks,
+        flushing: Flushing,
+        throttle: Throttle,
     ) -> None:
         self.flushing = flushing
+        self.throttle = throttle
         self.addresses: dict[BrokerId, tuple[str, int]] = {}  # on the inter-broker listener
         self._shared = shared
         self._config = config

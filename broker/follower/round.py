@@ -55,12 +55,13 @@ Failed = dict[Partition, str]
 class Outcome:
     """What came of a response, or of a part of one."""
 
-    __slots__ = ("cuts", "failed", "partitions")
+    __slots__ = ("copied", "cuts", "failed", "partitions")
 
     def __init__(self) -> None:
         self.partitions: list[Partition] = []  # of which it spoke
         self.failed: Failed = {}  # to ask for again later, with the reasons
         self.cuts: list[PendingTruncation] = []  # to be carried out
+        self.copied: dict[Partition, tuple[int, bool]] = {}  # bytes, and whether it still lags
 
 
 class SessionLost(Exception):
@@ -301,6 +302,9 @@ def _take_records(
             _wait_or_retry(partition, reaction, data.error_code, outcome.failed)
         else:
             outcome.cuts += partition.replicate(question, data)
+            if data.records:
+                lags = partition.log.end_offset < data.high_watermark
+                outcome.copied[partition] = len(data.records), lags
     except (CorruptBatch, NotNext) as error:
         outcome.failed[partition] = str(error)
     except DiskError as error:

@@ -8,7 +8,7 @@ their leaders on one broker.
 Sources: AdminUtils.assignReplicasToBrokers and AdminZkClient.createNewPartitionsAssignment of Kafka 3.9, with
 RackAwareMode.Safe: while not every broker says its rack, none counts, so that topics can be created while
 racks are being introduced.
-Left to others: replicas that a client chose, and moving ones (assignment.py), plans (cli/reassign_plan.py).
+Left to others: replicas that a client chose, and moving ones (assignment.py), plans (cli/reassign/plan.py).
 Why: docs/decisions/0046-replicas-on-racks.md
 """
 

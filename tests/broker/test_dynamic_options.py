@@ -45,6 +45,7 @@ READ_WHERE_USED = {  # each time it is needed: from Logs.config, Broker.config, 
     "leader.imbalance.per.broker.percentage", "unclean.recovery.timeout.ms",
     "transaction.partition.verification.enable", "advertised.listeners",
     "strandline.web.metrics.partitions.max",
+    "follower.replication.throttled.rate",
 }  # fmt: skip
 
 

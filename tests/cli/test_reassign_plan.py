@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from strandline.base.types import TopicPartition
 from strandline.cli.console import WrongUsage
-from strandline.cli.reassign_plan import proposed, read, written
+from strandline.cli.reassign.plan import proposed, read, written
 
 REPLICAS = st.integers(1, 3).flatmap(
     lambda factor: st.lists(

@@ -1,13 +1,14 @@
 """Partitions move between brokers under load: nothing acknowledged is lost, nothing old stays behind."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.client.admin.admin import NewTopic
-from strandline.client.sync import Admin
+from strandline.client.sync import Admin, Producer
 from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import (
     InvalidReplicaAssignment,
@@ -135,3 +136,44 @@ def test_a_plan_is_made_and_verified_on_the_command_line(cluster: LocalCluster, 
         )
         after = strandline("reassign", "--verify", str(plan), "--json", "-b", cluster.bootstrap)
         assert after.returncode == 0 and {row["is"] for row in json.loads(after.stdout)} == {"moved"}
+
+
+RATE = 1 << 20
+COPIED = 4 << 20
+
+
+def settings(view: View, name: str, **of: object) -> str | None:
+    (found,) = [each.value for each in view.admin.describe_configs(**of) if each.name == name]
+    return found
+
+
+def test_a_new_broker_is_filled_at_the_rate_that_it_is_given_and_emptied_again(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    names, rate = "follower.replication.throttled.replicas", "follower.replication.throttled.rate"
+    with create(cluster, "slowly", [1, 2, 3]) as view:
+        with Producer(cluster.bootstrap) as producer:
+            producer.send_many("slowly", [bytes(1 << 16)] * (COPIED >> 16), partition=0)
+        plan = tmp_path / "plan.json"
+        words = ("reassign", "--generate", "--topics", "slowly", "-b", cluster.bootstrap)
+        plan.write_text(strandline(*words, "--brokers", "2,3,4").stdout)
+        began = time.monotonic()
+        execute = ("reassign", "--execute", str(plan), "--throttle", str(RATE), "-b", cluster.bootstrap)
+        assert strandline(*execute).returncode == 0
+        assert settings(view, names, topic="slowly") == "0:4"
+        assert settings(view, rate, broker=4) == str(RATE)
+        verify = ("reassign", "--verify", str(plan), "--json", "-b", cluster.bootstrap)
+        (row,) = json.loads(strandline(*verify).stdout)
+        assert row["is"] == "moving" and row["copied"].endswith("%") and row["copied"] != "100%"
+        until(lambda: not moving(view.admin), 60, "the copy is complete")
+        assert time.monotonic() - began >= COPIED / RATE - 1, "one response may come at once"
+        (row,) = json.loads(strandline(*verify).stdout)
+        assert row["is"] == "moved"
+        assert settings(view, names, topic="slowly") == "" and settings(view, rate, broker=4) != str(RATE)
+
+        plan.write_text(strandline(*words, "--without", "4").stdout)
+        done = strandline("reassign", "--execute", str(plan), "--wait", "-b", cluster.bootstrap)
+        assert done.returncode == 0, done.stderr
+        assert held(cluster, "slowly") == {"slowly-0": [1, 2, 3]}
+        refused = strandline(*words, "--without", "1,2,3,4")
+        assert refused.returncode == 2 and "no other broker is running" in refused.stderr

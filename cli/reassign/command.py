@@ -2,21 +2,22 @@
 
 One of --generate, --execute, --verify, --cancel, --list. A move goes on in the brokers after the command has
 ended, even if the controller changes.
-Left to others: what a good plan is (reassign_plan.py), moving (the controller).
+Left to others: what a good plan is (plan.py), moving (the controller).
 """
 
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..base.types import TopicPartition
-from ..client.admin.reassignments import PartitionReassignment
-from ..client.sync import Admin
-from ..protocol.errors import NoReassignmentInProgress
-from .console import (
+from ...base.types import TopicPartition
+from ...client.admin.reassignments import PartitionReassignment
+from ...client.sync import Admin
+from ...protocol.errors import ApiError, NoReassignmentInProgress
+from ..console import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
@@ -29,8 +30,9 @@ from .console import (
     show,
     tell,
 )
-from .reach import connect
-from .reassign_plan import Targets, proposed, read, written
+from ..reach import connect
+from .copies import bytes_per_second, copied, progress, release, slow_down
+from .plan import Targets, proposed, read, written
 
 LOOK_EVERY_S = 0.5
 
@@ -39,8 +41,14 @@ def reassign(
     generate: Annotated[
         bool, typer.Option("--generate", help="print a plan that spreads --topics over --brokers")
     ] = False,
-    topics: Annotated[str | None, typer.Option(help="topic names, separated by commas")] = None,
+    topics: Annotated[
+        str | None,
+        typer.Option(help="topic names, separated by commas (default: all, internal ones included)"),
+    ] = None,
     brokers: Annotated[str | None, typer.Option(help="broker ids, separated by commas")] = None,
+    without: Annotated[
+        str | None, typer.Option(help="instead of --brokers: all that run, but for these ids")
+    ] = None,
     execute: Annotated[
         str | None, typer.Option(metavar="PLAN", help="start the moves of this plan file (-: standard input)")
     ] = None,
@@ -50,6 +58,12 @@ def reassign(
         typer.Option(
             metavar="PLAN",
             help="move the partitions of this plan back; `all` cancels every move",
+        ),
+    ] = None,
+    throttle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE", help="with --execute: bytes per second that each broker copies at most, e.g. 50M"
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="list moves in progress")] = False,
@@ -66,11 +80,14 @@ def reassign(
             raise WrongUsage(
                 "expected exactly one of --generate, --execute PLAN, --verify PLAN, --cancel PLAN, --list"
             )
+        if throttle is not None and execute is None:
+            raise WrongUsage("--throttle goes with --execute")
+        rate = None if throttle is None else bytes_per_second(throttle)
         with connect(bootstrap) as admin:
             if generate:
-                _generate(admin, topics, brokers, as_json)
+                _generate(admin, topics, brokers, without, as_json)
             elif execute is not None:
-                _execute(admin, _plan(execute), wait, as_json)
+                _execute(admin, _plan(execute), rate, wait, as_json)
             elif verify is not None:
                 _verify(admin, _plan(verify), as_json)
             elif cancel is not None:
@@ -85,18 +102,37 @@ def _plan(name: str) -> Targets:
     return read(sys.stdin.read() if name == "-" else Path(name).read_text(), name)
 
 
-def _generate(admin: Admin, topics: str | None, brokers: str | None, as_json: bool) -> None:
-    """Print the plan to standard output, so that it can be saved; the current state to standard error."""
-    if not topics or not brokers:
-        raise WrongUsage("--generate needs --topics T,… and --brokers 1,2,…")
+def _ids(text: str, option: str) -> list[int]:
     try:
-        chosen = [int(word) for word in brokers.split(",")]
+        return [int(word) for word in text.split(",")]
     except ValueError:
-        raise WrongUsage(f"--brokers {brokers}: expected broker ids, e.g. 1,2,3") from None
-    racks = {broker.node_id: broker.rack for broker in admin.describe_cluster().brokers}
-    if away := sorted(set(chosen) - racks.keys()):
+        raise WrongUsage(f"{option} {text}: expected broker ids, e.g. 1,2,3") from None
+
+
+def _chosen(running: Collection[int], brokers: str | None, without: str | None) -> list[int]:
+    """The brokers of the plan, which must be running."""
+    if (brokers is None) == (without is None):
+        raise WrongUsage("--generate needs --brokers 1,2,…, or --without 3 for all brokers but 3")
+    if without is not None:
+        left = sorted(set(running) - set(_ids(without, "--without")))
+        if not left:
+            raise WrongUsage(f"--without {without}: no other broker is running")
+        return left
+    assert brokers is not None, "one of both is given"
+    chosen = _ids(brokers, "--brokers")
+    if away := sorted(set(chosen) - set(running)):
         raise Failure(f"--brokers names brokers that are not running: {', '.join(map(str, away))}")
-    described = admin.describe_topics([name.strip() for name in topics.split(",")])
+    return chosen
+
+
+def _generate(
+    admin: Admin, topics: str | None, brokers: str | None, without: str | None, as_json: bool
+) -> None:
+    """Print the plan to standard output, so that it can be saved; the current state to standard error."""
+    racks = {broker.node_id: broker.rack for broker in admin.describe_cluster().brokers}
+    chosen = _chosen(racks.keys(), brokers, without)
+    names = admin.list_topics(internal=True) if topics is None else [n.strip() for n in topics.split(",")]
+    described = admin.describe_topics(sorted(names)) if names else []
     current = {
         TopicPartition(topic.name, one.partition): one.replicas
         for topic in described
@@ -114,9 +150,17 @@ def _generate(admin: Admin, topics: str | None, brokers: str | None, as_json: bo
     sys.stdout.write(written(plan) + "\n")
 
 
-def _execute(admin: Admin, plan: Targets, wait: bool, as_json: bool) -> None:
+def _execute(admin: Admin, plan: Targets, rate: int | None, wait: bool, as_json: bool) -> None:
     before = _held(admin, plan)
-    admin.alter_partition_reassignments(plan)
+    additions = {q: sorted(set(plan[q]) - set(before[q])) for q in plan if q in before}
+    if rate is not None:
+        slow_down(admin, additions, rate)
+    try:
+        admin.alter_partition_reassignments(plan)
+    except ApiError:
+        if rate is not None:
+            release(admin, additions)
+        raise
     value = {
         "asked": [str(q) for q in sorted(plan)],
         "before": written({q: before[q] for q in plan if q in before}),
@@ -131,23 +175,38 @@ def _execute(admin: Admin, plan: Targets, wait: bool, as_json: bool) -> None:
             as_json,
         )
         return
-    while moving := admin.list_partition_reassignments(plan):
-        if not as_json:
-            err.print(
-                f"{len(plan) - len(moving)} of {counted(len(plan), 'partition')} moved", highlight=False
-            )
-        time.sleep(LOOK_EVERY_S)
+    _watch(admin, plan, as_json)
     _verify(admin, plan, as_json)
 
 
+def _watch(admin: Admin, plan: Targets, as_json: bool) -> None:
+    """Return when nothing of the plan moves any more; meanwhile a line tells whenever there is news."""
+    since, last = (0, time.monotonic()), ""
+    while moving := admin.list_partition_reassignments(plan):
+        parts = list(copied(admin, moving).values())
+        line = progress(len(plan) - len(moving), len(plan), parts, since, time.monotonic())
+        if not as_json and line != last:
+            err.print(line, highlight=False, markup=False)
+        since, last = (sum(part.there for part in parts), time.monotonic()), line
+        time.sleep(LOOK_EVERY_S)
+
+
 def _verify(admin: Admin, plan: Targets, as_json: bool) -> None:
-    """Show how far each partition is. Exit status 1 unless all have moved."""
+    """Show how far each partition is. When all have moved the throttle goes; until then the status is 1."""
     held, moving = _held(admin, plan), admin.list_partition_reassignments(plan)
+    parts = copied(admin, moving)
     rows = [
-        {**_place(q), "wanted": list(plan[q]), "is": _standing(q, plan[q], held, moving)}
+        {
+            **_place(q),
+            "wanted": list(plan[q]),
+            "is": _standing(q, plan[q], held, moving),
+            "copied": f"{parts[q].share:.0%}" if q in parts else None,
+        }
         for q in sorted(plan)
     ]
     missing = sum(row["is"] != "moved" for row in rows)
+    if not missing:
+        release(admin, plan)
     if as_json:
         print_json(rows)
     else:
@@ -176,6 +235,7 @@ def _cancel(admin: Admin, plan: Targets | None, as_json: bool) -> None:
             admin.alter_partition_reassignments({q: None})
         except NoReassignmentInProgress:  # it has just ended
             continue
+    release(admin, {q: one.adding for q, one in moving.items()})
     left = admin.list_partition_reassignments(moving)
     value = {"cancelled": [str(q) for q in sorted(moving)], "not_back_yet": [str(q) for q in sorted(left)]}
     waiting = f"; {len(left)} still waiting for the old replicas to be in sync" if left else ""

@@ -1,12 +1,12 @@
 """Ongoing reassignments, for commands that show partitions; none if the controller does not answer.
 
-Left to others: asking for moves (reassign.py), the request (client/admin/reassignments.py).
+Left to others: asking for moves (command.py), the request (client/admin/reassignments.py).
 """
 
-from ..base.types import TopicPartition
-from ..client.admin.reassignments import PartitionReassignment
-from ..client.sync import Admin
-from ..protocol.errors import ApiError
+from ...base.types import TopicPartition
+from ...client.admin.reassignments import PartitionReassignment
+from ...client.sync import Admin
+from ...protocol.errors import ApiError
 
 CONTROLLER_WITHIN_MS = 2_000  # how long a command waits for the controller, which alone knows
 

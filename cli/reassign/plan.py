@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..base.types import TopicPartition
-from ..controller.planning.placement import Racks, told_racks
-from .console import WrongUsage
+from ...base.types import TopicPartition
+from ...controller.planning.placement import Racks, told_racks
+from ..console import WrongUsage
 
 Targets = dict[TopicPartition, tuple[int, ...]]
 

@@ -1,0 +1,1 @@
+"""`strandline reassign`: moves partitions to other brokers."""
