@@ -70,7 +70,10 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
     now = shared.loop.time
     pace = broker.parked.pace_of(fetcher.replica) if fetcher.is_replica else None
     at_once = not (reading.wanted or session) or request.max_wait_ms <= 0
-    exchange.is_follower = fetcher.is_replica
+    if fetcher.is_replica:
+        exchange.is_follower = True
+        fetches = broker.metrics.follower_fetches
+        fetches[exchange.version] = fetches.get(exchange.version, 0) + 1
     held = pace is not None and not at_once and pace.holds_back(now())
     found = [] if held else reading.read()
     cold = reading.is_cold and not reading.nbytes and not reading.must_be_told

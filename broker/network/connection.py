@@ -182,7 +182,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self, self.listener, route.api, route.version, head.correlation_id, head.client_id
         )
         self.exchanges.append(exchange)
-        self.metrics.requests += 1
+        route.calls.count += 1
         if route.is_coroutine:
             self.task_runs = True
             self.metrics.handler_tasks += 1

@@ -67,13 +67,15 @@ class Exchange:
     __slots__ = (
         "answered_ns", "api", "arrived_ns", "began_ns", "channel", "client_id", "correlation_id",
         "executed_ns", "is_follower", "listener", "parts", "recoded", "verified", "version", "was_held",
+        "weight",
     )  # fmt: skip
 
-    # Set by a connection that is timed only (timed_connection.py).
+    # Set if it is timed (timed_connection.py).
     arrived_ns: int
     began_ns: int
     executed_ns: int
     answered_ns: int
+    weight: int
 
     def __init__(
         self,

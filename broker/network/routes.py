@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ...base.tasks import Tasks
 from ...protocol.apis import APIS, Api, ApiSpec
 from .exchange import Handler, HandlerEntry, Refuse
+from .metrics import Calls
 
 
 class Route(NamedTuple):
@@ -22,6 +23,7 @@ class Route(NamedTuple):
     handle: Handler[Any]
     refuse: Refuse
     is_coroutine: bool
+    calls: Calls
 
 
 def route_key(api_key: int, version: int) -> int:
@@ -44,17 +46,19 @@ def routes(internal: bool, handlers: Mapping[Api, HandlerEntry[Any]]) -> dict[in
         is_coroutine = iscoroutinefunction(entry.handle)
         for version in versions_served(APIS[api], internal):
             found[route_key(api, version)] = Route(
-                api, version, APIS[api].request, entry.handle, entry.refuse, is_coroutine
-            )
+                api, version, APIS[api].request, entry.handle, entry.refuse, is_coroutine,
+                Calls(api, version),
+            )  # fmt: skip
     return found
 
 
 class Service:
     """What executes the requests of all connections: routes, the broker behind them, tasks for coroutines."""
 
-    __slots__ = ("broker", "routes", "tasks")
+    __slots__ = ("broker", "calls", "routes", "tasks")
 
     def __init__(self, handlers: Mapping[Api, HandlerEntry[Any]], tasks: Tasks) -> None:
         self.routes = {internal: routes(internal, handlers) for internal in (False, True)}
         self.tasks = tasks
+        self.calls = [route.calls for table in self.routes.values() for route in table.values()]
         self.broker: Any  # what handlers work on, once the server is open; not looked into here

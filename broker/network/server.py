@@ -51,6 +51,7 @@ class Server:
         self._turn = turn
         self._timings = timings
         self._service = Service(handlers, Tasks("server", fail))
+        metrics.calls = self._service.calls
         self._loop = asyncio.get_running_loop()
         self._listening: list[asyncio.AbstractServer] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -115,6 +116,8 @@ class Server:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self.admission.tick()
+        if self._timings is not None:
+            self._timings.adapt(self.admission.metrics.requests)
 
 
 def _why_not_bound(endpoint: ListenerAddress, error: OSError) -> str:

@@ -3,6 +3,8 @@
 The phases of a request: queue (its bytes have been read, requests before it are executed), local (decoded and
 executed), remote (waiting for other replicas, for records or for a change of roles), send (answered, but
 answers before it have not left, or the peer does not read). A request is counted when its answer leaves.
+Timing costs a few microseconds, so a busy broker times a sample, and each of it counts for as many as it
+stands for. What is sampled are reads of sockets, with all requests that came in one.
 The place of a duration is its bit length, so each bucket is twice as wide as the one before.
 Left to others: taking the times (timed_connection.py), their names and quantiles (broker/web/metrics/).
 """
@@ -13,7 +15,8 @@ from ...protocol.apis import Api
 from .exchange import Exchange
 
 BUCKETS = 64  # bucket `i` ends at 2**i ns
-VERSIONS_MAX = 32
+TIMED_MAX = 1_000  # requests a second, about: of more, a sample is timed
+EVERY_MAX = 100
 PHASES = ("queue", "local", "remote", "send", "total")
 
 TicksNs = Callable[[], int]  # a monotonic clock
@@ -35,18 +38,16 @@ class Durations:
 
 
 class RequestTimes:
-    """The requests of one API: by version, and their durations by phase, each with its sum in nanoseconds.
+    """The requests of one API: their durations by phase, each with its sum in nanoseconds.
 
     Flat, because each request adds to all of it: with an object for each phase that costs half as much again.
     """
 
     __slots__ = (
         "local", "local_ns", "queue", "queue_ns", "remote", "remote_ns", "send", "send_ns", "total",
-        "versions",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.versions = [0] * VERSIONS_MAX
         self.queue = [0] * BUCKETS
         self.local = [0] * BUCKETS
         self.remote = [0] * BUCKETS
@@ -69,27 +70,44 @@ class Timings(dict[Api, RequestTimes]):
         self.ticks_ns = ticks_ns
         self.of_followers = RequestTimes()
         self.flushes = Durations()
+        self.every = 1  # of so many reads one is timed, on average
+        self.until_next = 1  # reads
+        self._requests = 0
+        self._drawn = 1
 
     def __missing__(self, api: Api) -> RequestTimes:
         times = self[api] = RequestTimes()
         return times
 
+    def adapt(self, requests: int) -> None:
+        """Called once a second with the number of all requests: so many more, so many fewer are timed."""
+        rate, self._requests = requests - self._requests, requests
+        self.every = min(max(rate // TIMED_MAX, 1), EVERY_MAX)
+        if self.every == 1:
+            self.until_next = 1
+
+    def draw(self) -> None:
+        """Draw how many reads go by until the next that is timed. Every n-th might always be of one
+        connection.
+        """
+        self._drawn = (self._drawn * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
+        self.until_next = 1 + (self._drawn >> 8) % (2 * self.every - 1)
+
     def left(self, exchange: Exchange, now_ns: int) -> None:
         """The answer of a timed exchange is handed to the system."""
         times = self.of_followers if exchange.is_follower else self[exchange.api]
-        times.versions[exchange.version] += 1
-        arrived, began = exchange.arrived_ns, exchange.began_ns
+        arrived, began, weight = exchange.arrived_ns, exchange.began_ns, exchange.weight
         executed, answered = exchange.executed_ns, exchange.answered_ns
         ns = began - arrived
-        times.queue[ns.bit_length()] += 1
-        times.queue_ns += ns
+        times.queue[ns.bit_length()] += weight
+        times.queue_ns += ns * weight
         ns = executed - began
-        times.local[ns.bit_length()] += 1
-        times.local_ns += ns
+        times.local[ns.bit_length()] += weight
+        times.local_ns += ns * weight
         ns = answered - executed
-        times.remote[ns.bit_length()] += 1
-        times.remote_ns += ns
+        times.remote[ns.bit_length()] += weight
+        times.remote_ns += ns * weight
         ns = now_ns - answered
-        times.send[ns.bit_length()] += 1
-        times.send_ns += ns
-        times.total[(now_ns - arrived).bit_length()] += 1
+        times.send[ns.bit_length()] += weight
+        times.send_ns += ns * weight
+        times.total[(now_ns - arrived).bit_length()] += weight

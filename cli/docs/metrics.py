@@ -22,6 +22,9 @@ time since the last scrape if that is longer, in milliseconds; its `_count`; and
 histogram counts since the start, in buckets from {first} µs to {last} s, each twice as wide as that before.
 Within a bucket durations are taken to be spread evenly, so a quantile is wrong by less than a factor of two.
 
+Of more than about a thousand requests a second a random sample is timed, and each counts in these for as many
+as it stands for. `kafka_network_requestmetrics_requests_total` counts every request.
+
 Metrics of single partitions, topics and groups (third column) are left out if there are more than
 `strandline.web.metrics.partitions.max` of them; `strandline_series_left_out` says so, and totals stay. A
 partition has 5 series on a broker that follows it and 11 on the one that leads it, a topic 6, a group 3 and 2

@@ -6,11 +6,11 @@ import pytest
 
 from strandline.broker.network.connection import ServerConnection
 from strandline.broker.network.timed_connection import TimedConnection
-from strandline.broker.network.timings import BUCKETS, VERSIONS_MAX, Durations, Timings
+from strandline.broker.network.timings import BUCKETS, TIMED_MAX, Durations, Timings
 from strandline.broker.web.metrics.declared import BOUNDS_S, FIRST_BITS, QUANTILES
 from strandline.broker.web.metrics.page import quantiles_of
 from strandline.broker.web.metrics.requests import Recent
-from strandline.protocol.apis import APIS, Api
+from strandline.protocol.apis import Api
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from tests.broker.cluster_harness import correlation_id, frame, heartbeat, stage
 
@@ -53,7 +53,8 @@ async def test_each_phase_of_a_request_is_counted_when_its_answer_leaves() -> No
         assert phases == {"queue": 0 + 3, "local": 3 + 3, "remote": (3 + 12) + 5, "send": 0 + 7, "total": 36}
         for counts, _ in timings[Api.HEARTBEAT].phases().values():
             assert sum(counts) == 2
-        assert timings[Api.HEARTBEAT].versions[0] == 2
+        counted = {(each.api, each.version): each.count for each in s.metrics.calls if each.count}
+        assert counted == {(Api.HEARTBEAT, 0): 2}
         assert not s.failures
 
 
@@ -84,8 +85,31 @@ async def test_a_broker_without_an_http_server_times_nothing() -> None:
         assert [type(each) for each in s.admission.connections] == [TimedConnection]
 
 
-def test_every_version_has_its_place() -> None:
-    assert max(version for api in APIS.values() for version in api.served) < VERSIONS_MAX
+async def test_of_many_requests_a_sample_is_timed_and_stands_for_all() -> None:
+    timings = Timings(Clock())
+    async with stage(timings) as s:
+        timings.adapt(3 * TIMED_MAX)
+        assert timings.every == 3
+        reader, writer = await s.connect()
+        for number in range(300):
+            writer.write(frame(ApiVersionsRequest(), 0, number))
+            assert await correlation_id(reader) == number
+        total = sum(timings[Api.API_VERSIONS].total)
+        assert 200 <= total <= 400 and total % 3 == 0, "each stands for three"
+        assert [each.count for each in s.metrics.calls if each.count] == [300]
+        assert not next(iter(s.admission.connections)).timed  # type: ignore[attr-defined]
+        timings.adapt(3 * TIMED_MAX + 300)  # it is quiet again: every request is timed
+        assert timings.every == timings.until_next == 1
+
+
+def test_the_sample_is_not_every_nth() -> None:
+    timings = Timings(Clock())
+    timings.every = 8
+    pauses = []
+    for _ in range(2000):
+        timings.draw()
+        pauses.append(timings.until_next)
+    assert set(pauses) == set(range(1, 16)) and 7.7 < sum(pauses) / len(pauses) < 8.3
 
 
 @pytest.mark.parametrize("ns, place", [(0, 0), (1, 1), (16_383, 14), (16_384, 15), (1 << 62, 63)])

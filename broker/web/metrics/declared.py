@@ -223,7 +223,7 @@ CLEANING_FAILURES = _count("strandline_cleaner_failures_total", "compactions tha
 CLEANED_BYTES = _count("strandline_cleaner_freed_bytes_total", "bytes that compaction has freed")
 
 _begin("Requests")
-REQUESTS = _count(f"{REQUEST}requests_total", "requests answered", "request", "version")
+REQUESTS = _count(f"{REQUEST}requests_total", "requests executed", "request", "version")
 ERRORS = _count(
     f"{REQUEST}errors_total",
     "requests refused as a whole, and partitions of Produce and Fetch with an error",

@@ -96,6 +96,8 @@ class Exposition:
         view, page, began = self._view, Page(), self._ticks_ns()
         await self._in_slices(cluster.process(view, page))
         await self._in_slices(requests.connections(view, page))
+        if view.admission is not None:
+            await self._in_slices(requests.calls(view.admission.metrics, page))
         await self._in_slices(requests.requests(view, page, self._recent, self._loop.time()))
         broker = view.broker
         if broker is not None:

@@ -13,6 +13,7 @@ from ....protocol.errors import ErrorCode
 from ...fetch.parked import ParkedFetch
 from ...handlers.produce import PendingProduce
 from ...network.admission import Admission
+from ...network.metrics import Metrics
 from ...network.timings import BUCKETS, RequestTimes, Timings
 from ..view import View
 from . import declared as m
@@ -56,7 +57,7 @@ class Recent:
 
 
 def requests(view: View, page: Page, recent: Recent, now: float) -> Iterator[None]:
-    """Requests by API, and flushes, whose times are kept beside."""
+    """How long requests take, by API; and flushes, whose times are kept beside."""
     timings = view.timings
     if timings is None:
         return
@@ -67,9 +68,6 @@ def requests(view: View, page: Page, recent: Recent, now: float) -> Iterator[Non
     counts["", "flush"] = list(timings.flushes.counts)
     lately = recent.since(now, counts)
     for name, times in named:
-        for version, count in enumerate(times.versions):
-            if count:
-                page.put(m.REQUESTS, count, request=name, version=version)
         for phase, (all, sum_ns) in times.phases().items():
             page.summary(
                 m.TIMES[phase], sum(all), sum_ns / 1e6, quantiles_of(lately[name, phase]), request=name
@@ -87,6 +85,20 @@ def _named(timings: Timings) -> Iterator[tuple[str, RequestTimes]]:
     for api, times in sorted(timings.items()):
         yield CONSUMER if api == Api.FETCH else name_of(api), times
     yield FOLLOWER, timings.of_followers
+
+
+def calls(metrics: Metrics, page: Page) -> Iterator[None]:
+    """Requests by API and version."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for each in metrics.calls:
+        counts[CONSUMER if each.api == Api.FETCH else name_of(each.api), each.version] += each.count
+    for version, count in metrics.follower_fetches.items():
+        counts[CONSUMER, version] -= count
+        counts[FOLLOWER, version] += count
+    for (name, version), count in sorted(counts.items()):
+        if count:
+            page.put(m.REQUESTS, count, request=name, version=version)
+    yield
 
 
 def errors(broker: "BrokerContext", page: Page) -> Iterator[None]:
