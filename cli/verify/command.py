@@ -139,11 +139,15 @@ def _run(scenario: Scenario, chosen: Chosen, keep: Path | None, as_json: bool) -
     folder = keep or Path(tempfile.mkdtemp(prefix="strandline-verify-"))
     folder.mkdir(parents=True, exist_ok=True)
     outcome: Outcome | None = None
+    names_a_log = False
     try:
         with Live() as screen:
             outcome = run(scenario, place_for(scenario, chosen, folder), folder, screen)
+    except PlaceProblem as problem:
+        names_a_log = str(folder) in str(problem)
+        raise
     finally:
-        if keep is None and (outcome is None or outcome.good):
+        if keep is None and (outcome.good if outcome else not names_a_log):
             shutil.rmtree(folder, ignore_errors=True)
     _tell(outcome, as_json)
 

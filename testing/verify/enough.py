@@ -81,6 +81,17 @@ def called(operation: Operation) -> str:
     return operation.process.partition("/")[0].rpartition("-")[0]
 
 
+def tracebacks(logs: Mapping[int, str], before: Mapping[int, int]) -> list[str]:
+    """A sentence for each broker that has logged a traceback behind the first `before` characters."""
+    found = []
+    for id, text in logs.items():
+        since = text[before.get(id, 0) :]
+        if (at := since.find(TRACEBACK)) >= 0:
+            shown = since[max(0, at - SHOWN_BEFORE) : at + SHOWN]
+            found.append(f"broker {id} has logged what it did not expect: {shown}")
+    return found
+
+
 def traceback_in(text: str) -> str:
     """The first traceback in what a client printed, with what stands before it; empty if there is none.
 

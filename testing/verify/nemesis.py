@@ -13,7 +13,6 @@ from typing import Protocol
 from ...broker.coordinator_partitions import partition_of
 from ...client.sync import Admin
 from ...protocol.errors import ApiError
-from ...zookeeper.client import NoNode
 from ..anomalies import Action, Notes, Type
 from ..waiting import until
 from .clients.client import copiers
@@ -317,7 +316,7 @@ class Nemesis:
     def _wait_unregistered(self, broker: int) -> None:
         """Until its session is over: it comes back as a machine does that had to start."""
         with self._znodes() as znodes:
-            until(lambda: znodes is None or not registered(znodes, broker), GONE_S, "its session is over")
+            until(lambda: znodes is None or not znodes.registered(broker), GONE_S, "its session is over")
 
     # ------------------------------------------------------------ links
 
@@ -347,12 +346,3 @@ class Nemesis:
 def told(*brokers: int) -> str:
     """Brokers by their ids."""
     return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"
-
-
-def registered(znodes: Znodes, broker: int) -> bool:
-    """Whether ZooKeeper still has a session of this broker."""
-    try:
-        znodes.document(f"/brokers/ids/{broker}")
-    except NoNode:
-        return False
-    return True

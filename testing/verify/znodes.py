@@ -53,13 +53,21 @@ class Znodes:
         found: list[int] = self.document(state_path(TopicPartition(topic, partition)))["isr"]
         return found
 
-    def wrong_states(self) -> list[str]:
+    def registered(self, broker: int) -> bool:
+        """Whether there is a session of this broker."""
+        try:
+            self.document(f"/brokers/ids/{broker}")
+        except NoNode:
+            return False
+        return True
+
+    def wrong_states(self, prefix: str = "") -> list[str]:
         """A sentence for each partition whose state may not be: the ISR within the replicas, the leader in
         it.
         """
         wrong = []
         topics = self._thread.run(lambda: self._client.children("/brokers/topics"))
-        for topic in topics:
+        for topic in (name for name in topics if name.startswith(prefix)):
             assigned = self.document(f"/brokers/topics/{topic}")["partitions"]
             for number, replicas in assigned.items():
                 try:

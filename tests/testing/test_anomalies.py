@@ -23,7 +23,7 @@ from strandline.testing.anomalies import (
 from strandline.testing.anomalies.checker import NAMES
 from strandline.testing.anomalies.operations import Action, Record, Type
 from strandline.testing.verify.clients.stuck import blame, overdue_in
-from strandline.testing.verify.enough import ACTS, behind, done, lacking, traceback_in
+from strandline.testing.verify.enough import ACTS, behind, done, lacking, traceback_in, tracebacks
 from strandline.testing.verify.kinds import KINDS
 from strandline.testing.verify.scenario import load
 
@@ -174,6 +174,14 @@ def test_a_traceback_of_a_client_is_found_with_its_text() -> None:
     assert traceback_in("") == traceback_in("reader-1 ends: fenced\n") == ""
     text = "reader-1 ends: fenced\nTraceback (most recent call last):\n%7|1|SEND|x\n  …\nKeyError: 7\n"
     assert traceback_in(text) == text.replace("%7|1|SEND|x\n", "")
+
+
+def test_a_traceback_of_a_broker_counts_if_it_came_in_the_run() -> None:
+    before = "started\nTraceback (most recent call last):\nKeyError: 1\n"
+    assert tracebacks({1: before, 2: "started"}, {1: len(before)}) == []
+    (told,) = tracebacks({1: before + "Traceback …\nKeyError: 2\n", 2: "started"}, {1: len(before)})
+    assert told.startswith("broker 1 has logged") and "KeyError: 2" in told and "KeyError: 1" not in told
+    assert len(tracebacks({1: before}, {})) == 1
 
 
 def test_a_client_whose_call_never_returns_ends_and_is_told() -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 from ....local.cluster import LocalCluster
 from ....local.embedded_zookeeper import EnvironmentProblem, java
 from ....local.processes import BrokerProcess
+from ...waiting import until
+from ..znodes import Znodes
 from .base import PlaceProblem
 from .local import LocalPlace
 
@@ -24,6 +26,7 @@ log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
 log4j.logger.kafka.log=INFO
 log4j.logger.state.change.logger=INFO
 """
+GONE_S = 60.0
 SMALL = {"log.cleaner.dedupe.buffer.size": "2097152", "num.network.threads": "1", "num.io.threads": "2"}
 
 
@@ -94,3 +97,9 @@ class KafkaPlace(LocalPlace):
             process.libs = libs
             cluster.brokers[id] = process
         super().__init__(cluster, is_ours=True)
+
+    def launch(self, broker: int) -> None:
+        """Kafka's broker ends at once if ZooKeeper still has a session of its predecessor."""
+        with Znodes(self.cluster.zookeeper) as znodes:
+            until(lambda: not znodes.registered(broker), GONE_S, f"the session of broker {broker} is over")
+        super().launch(broker)
