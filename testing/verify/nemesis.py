@@ -104,6 +104,21 @@ class Nemesis:
         name = self.random.choice(list(self.scenario.topics))
         return self.prefix + name, self.random.randrange(self.scenario.topics[name].partitions)
 
+    def somewhere_written(self) -> tuple[str, int]:
+        """A partition that is always written to: who does not fetch there leaves the ISR.
+
+        Transactions stand still while their coordinator is out of reach, and in an idle partition nobody is
+        behind.
+        """
+        plain = (each for each in self.scenario.clients if KINDS[each.kind].writes)
+        topics = [
+            name for each in plain if not KINDS[each.kind].transacts for name in self.scenario.topics_of(each)
+        ]
+        if not topics:
+            return self.somewhere()
+        name = self.random.choice(topics)
+        return self.prefix + name, self.random.randrange(self.scenario.topics[name].partitions)
+
     def leader(self, topic: str, partition: int) -> int:
         """The one that leads; if nobody does for LED_S, anybody."""
         with suppress(AssertionError):
@@ -249,7 +264,7 @@ class Nemesis:
 
     def kill_leader_ahead(self) -> Mend:
         """A follower cannot fetch, the others go on, and the leader dies: it must not take its place."""
-        topic, partition = self.somewhere()
+        topic, partition = self.somewhere_written()
         leader = self.leader(topic, partition)
         follower = self.random.choice(self.others(leader))
         self.note("cut broker from peers, then kill -9 leader", told(follower, leader))
@@ -263,7 +278,7 @@ class Nemesis:
 
     def only_an_outsider(self) -> Mend:
         """A follower stands still, the others go on and die: it is alone, and must not lead."""
-        topic, partition = self.somewhere()
+        topic, partition = self.somewhere_written()
         outsider = self.random.choice(self.others(self.leader(topic, partition)))
         others = self.others(outsider)
         self.note("SIGSTOP broker, then kill -9 the others", f"{told(outsider)}; {told(*others)}")
@@ -298,7 +313,7 @@ class Nemesis:
     def _last_isr(self, what: str, lose: Callable[[int], object]) -> Mend:
         """Everything acknowledged before is on the others, too, if the min ISR is more than one."""
         wait_full(self.place, self.topics)
-        topic, partition = self.somewhere()
+        topic, partition = self.somewhere_written()
         last = self.leader(topic, partition)
         others = self.others(last)
         self.note(f"stop all brokers but one, kill -9 the last of the ISR, and {what}", told(last))

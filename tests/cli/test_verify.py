@@ -1,9 +1,13 @@
-"""`strandline verify` without a run: what it lists, plans, judges again and refuses."""
+"""`strandline verify`: what it lists, plans, judges again and refuses; and runs on the cluster of `up`."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from strandline.local.cluster import find
 from strandline.testing.anomalies import HistoryWriter, parse
 from strandline.testing.verify import load
 from strandline.testing.verify.outcome import Record
@@ -108,3 +112,24 @@ def test_the_cluster_of_up_is_put_to_the_test_and_left_as_it_was(alone: Shell, m
     assert alone("consume", "others", "--from-beginning", "--max-messages", 1).lines == ["one"]
     alone("kill", 2, "--dir", at)  # its process is the one that cluster.json names
     assert "brokers [2] do not run" in alone("verify", mine, "--dir", at, expect=1).err
+
+
+@pytest.mark.long
+def test_after_an_interrupt_everything_that_was_broken_runs_again(
+    alone: Shell, mine: Path, tmp_path: Path
+) -> None:
+    alone.up()
+    at = alone.directory / "cluster"
+    words = ["verify", str(mine), "--dir", str(at), "--faults", "pause-leader,kill-all"]
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "strandline.cli.main", *words],
+        stderr=subprocess.PIPE, text=True, env=alone.environment, start_new_session=True,
+    ) as running:  # fmt: skip
+        assert running.stderr is not None
+        for line in running.stderr:
+            if "fault: SIGSTOP leader" in line:
+                running.send_signal(signal.SIGINT)
+        assert running.wait(120) == 130
+    cluster = find(at)
+    cluster.wait_ready()
+    assert {str(state) for state in cluster.processes.values()} == {"running"}

@@ -5,6 +5,7 @@ Kafka in ZooKeeper mode lets it lead and loses all that was acknowledged; Strand
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def test_kafka_with_zookeeper_loses_what_was_acknowledged(tmp_path: Path) -> Non
 @pytest.mark.long
 @pytest.mark.parametrize("fault", ["last-isr-empty-disk", "last-isr-power-loss"])
 def test_here_it_does_not_lead_before_the_others_are_back(
-    fault: str, strandline_verify: "type[Outcome]"
+    fault: str, strandline_verify: Callable[..., Outcome]
 ) -> None:
     scenario = load("kafka-last-isr").model_copy(
         update={"faults": load("kafka-last-isr").faults.model_copy(update={"at": (at(fault),)})}
