@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 2.0  # for other brokers; the server waits longer for an answer
 AT_ONCE_MAX = 4  # questions for which other brokers are being asked; each opens a connection to each of them
+DIGITS_MAX = 19  # of an offset
 VERSIONS = {int(Api.INSPECT): 0}
 
 NOT_VISIBLE, LEFT_ISR = "not-visible", "left-isr"
@@ -75,17 +76,22 @@ def _question(question: str, text: str, broker: str) -> tuple[str, Callable[[Evi
     """The partition that is asked about, and what answers. Raises BadQuestion."""
     if question == NOT_VISIBLE:
         name, _, offset = text.rpartition("@")
-        if not name or not (offset.isascii() and offset.isdigit()):
+        if not name or not _is_number(offset):
             raise BadQuestion(f"{text}: expected topic-partition@offset, e.g. orders-0@17")
         return name, lambda evidence: not_visible(evidence, int(offset))
     if question == LEFT_ISR:
-        if broker and not (broker.isascii() and broker.isdigit()):
+        if broker and not _is_number(broker):
             raise BadQuestion(f"broker={broker}: expected the id of a broker")
         return text, lambda evidence: left_isr(evidence, int(broker) if broker else None)
     answers = {"leader": leader, "offline": offline}
     if question not in answers:
         raise BadQuestion(f"unknown question {question!r}: expected one of {', '.join(QUESTIONS)}")
     return text, answers[question]
+
+
+def _is_number(text: str) -> bool:
+    """Whether int() reads it, and Kafka knows so large a number: int() refuses thousands of digits."""
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 
 def _partition(text: str) -> TopicPartition:

@@ -437,6 +437,7 @@ def parse_directory(name: str) -> TopicPartition | None:
     """The partition whose directory is called `name`; None for a name that is not ours."""
     topic, dash, number = name.rpartition("-")
     plain = number.isascii() and number.isdigit() and (number == "0" or number[0] != "0")
+    plain = plain and len(number) <= len(str(PARTITION_MAX))  # int() refuses thousands of digits
     if not (TOPIC.fullmatch(topic) and dash and plain) or int(number) > PARTITION_MAX:
         return None
     return TopicPartition(topic, int(number))

@@ -50,6 +50,9 @@ async def test_a_broker_answers_for_itself(chroot: str, tmp_path: Path) -> None:
             ("not-visible/t-0", "topic-partition@offset"),
             ("not-visible/t-0@-1", "topic-partition@offset"),
             ("leader/t", "expected topic-partition"),
+            (f"not-visible/t-0@{'9' * 5000}", "expected topic-partition@offset"),
+            (f"left-isr/t-0?broker={'9' * 5000}", "expected the id of a broker"),
+            (f"leader/t-{'9' * 5000}", "expected topic-partition"),
             ("left-isr/t-0?broker=x", "the id of a broker"),
             ("ever/t-0", "unknown question 'ever'"),
         ):
