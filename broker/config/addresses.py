@@ -57,7 +57,8 @@ def parse_endpoints(name: str, text: str) -> tuple[ListenerAddress, ...]:
 def parse_place(name: str, part: str, address: str, form: str) -> tuple[str, int]:
     """Host and port of `host:port`, where `part` is what the user wrote, and `form` what is expected."""
     host, colon, port = address.rpartition(":")
-    if not (colon and port.isascii() and port.isdigit() and int(port) <= 65_535):
+    is_short = len(port) <= 5  # int() refuses thousands of digits
+    if not (colon and is_short and port.isascii() and port.isdigit() and int(port) <= 65_535):
         raise BrokerConfigError(f"{name} = {part!r}: expected {form} with a port from 0 to 65535")
     host = host.removeprefix("[").removesuffix("]")
     if host and (why := why_no_host(host)) is not None:

@@ -18,6 +18,7 @@ from .assignment import Assignment
 
 UNCLEAN = "unclean.leader.election.enable"
 MIN_ISR = "min.insync.replicas"
+DIGITS_MAX = 19  # of a number that a tool may have written: int() refuses thousands
 STRATEGY = "unclean.recovery.strategy"
 
 
@@ -235,7 +236,8 @@ class ClusterState:
     def min_isr_of(self, topic: str) -> int:
         """How many must hold a record of this topic before acks=all is answered."""
         said = self.topics[topic].configs.get(MIN_ISR, "")
-        return int(said) if said.isascii() and said.isdigit() else self.min_isr
+        is_number = said.isascii() and said.isdigit() and len(said) <= DIGITS_MAX
+        return int(said) if is_number else self.min_isr
 
     def is_suspected(self, broker: int) -> bool:
         """Whether its connection broke and it has not come back."""

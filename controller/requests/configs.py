@@ -37,6 +37,7 @@ logger = structlog.get_logger(__name__)
 WRITE_MS = 10_000
 TELL_MS = 5_000
 RETRY_S = 0.1
+INT32_MAX = (1 << 31) - 1
 GROUPS_MAX = 10_000  # with settings of their own
 GROUP_NAME_MAX = 1_000  # bytes, percent-encoded
 
@@ -98,7 +99,7 @@ class ConfigRequests:
             if wanted.name not in self._reach.state().topics or wanted.name in self._reach.state().deletions:
                 raise UnknownTopicOrPartition(f"topic {wanted.name!r} does not exist")
         elif wanted.kind == Kind.BROKER:
-            if wanted.name and not (wanted.name.isascii() and wanted.name.isdigit()):
+            if wanted.name and not _is_broker_id(wanted.name):
                 raise InvalidRequest(
                     f"broker {wanted.name!r}: expected a broker id, or an empty name for all brokers"
                 )
@@ -159,6 +160,12 @@ class ConfigRequests:
 
         await self._reach.until(is_known)
         await self._reach.all_told()
+
+
+def _is_broker_id(name: str) -> bool:
+    """Whether a broker goes by this name: with a zero before it, no broker would ever read its settings."""
+    is_short = len(name) <= len(str(INT32_MAX))  # int() refuses thousands of digits
+    return is_short and name.isascii() and name.isdigit() and name == str(int(name))
 
 
 def _check_group(name: str) -> None:

@@ -232,6 +232,7 @@ def test_the_http_server_is_asked_by_the_names_of_now() -> None:
         ("nonsense", "expected NAME://host:port"),
         ("", "is empty"),
         ("CLIENT://h:99999", "a port from 0 to 65535"),
+        (f"CLIENT://h:{'9' * 5000}", "a port from 0 to 65535"),
         ("CLIENT://bad host:1", "is not a host name"),
         ("CLIENT://h:1", "add an address for listener INTERNAL"),
         (f"{MOVED},OTHER://h:2", "a listener that is not in `listeners`: OTHER"),

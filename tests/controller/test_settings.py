@@ -3,11 +3,13 @@
 import asyncio
 import json
 from collections.abc import Collection, Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from strandline.controller.active_controller import ActiveController
+from strandline.controller.planning.state import ClusterState
 from strandline.controller.requests import configs
 from strandline.controller.requests.config_changes import Kind
 from strandline.protocol.errors import ErrorCode, InvalidConfig, NotController
@@ -127,17 +129,20 @@ async def test_what_is_refused_is_not_written(fake_broker: Any) -> None:
         (await change(picky, 2, "none", good="1")).error_code,
         (await change(picky, 4, "x", good="1")).error_code,
         (await change(picky, 4, "77", good="1")).error_code,
+        (await change(picky, 4, "01", good="1")).error_code,  # which no broker would read
+        (await change(picky, 4, "9" * 5000, good="1")).error_code,
         (await change(picky, 8, "1", good="1")).error_code,
         (await change(picky, 2, "t", validate_only=True, good="1")).error_code,
         (await change(picky, 2, "t", validate_only=True, bad="1")).error_code,
     ]
     assert codes == [
-        ErrorCode.INVALID_CONFIG, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *[ErrorCode.INVALID_REQUEST] * 3,
+        ErrorCode.INVALID_CONFIG, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *[ErrorCode.INVALID_REQUEST] * 5,
         0, ErrorCode.INVALID_CONFIG,
     ]  # fmt: skip
     _, after = await picky.zk.get("/config/topics/t")
     assert after == before and await notices(picky) == []
     assert await picky.zk.exists("/config/brokers/77") is None
+    assert await picky.zk.exists("/config/brokers/01") is None
     await picky.stop()
 
 
@@ -186,3 +191,10 @@ async def test_a_tool_that_writes_to_zookeeper_is_heard_while_a_term_begins(
         may_go_on.set()
         await until(lambda: two.controller.active)
         await until(lambda: two.controller.view.allows_unclean("t"))
+
+
+@pytest.mark.parametrize(("said", "least"), [("3", 3), ("", 2), ("x", 2), ("9" * 5000, 2)])
+def test_a_number_that_a_tool_wrote_and_nobody_can_read_counts_as_not_set(said: str, least: int) -> None:
+    topic = SimpleNamespace(configs={"min.insync.replicas": said})
+    state = cast(ClusterState, SimpleNamespace(topics={"t": topic}, min_isr=2))
+    assert ClusterState.min_isr_of(state, "t") == least
