@@ -8,7 +8,8 @@ Left to others: what is a decision (broker/, controller/), when the file is writ
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappush, heapreplace
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -146,6 +147,25 @@ class DecisionLog:
     def size(self, ring: str) -> int:
         """How many bytes a ring counts."""
         return self._rings[ring].nbytes
+
+    def newest(self, count: int, wanted: Callable[[str], bool]) -> list[Decision]:
+        """The `count` newest of all rings that are wanted, oldest first.
+
+        Looks at one entry of a ring that has none of them, so its cost depends little on their number.
+        """
+        heap: list[tuple[int, int, str, _Entry]] = []  # the oldest of those found first
+        for name, ring in self._rings.items():
+            if count <= 0 or not wanted(name):
+                continue
+            for entry in reversed(ring.entries):
+                one = (entry.at_ms, entry.number, name, entry)
+                if len(heap) < count:
+                    heappush(heap, one)
+                elif one[:2] > heap[0][:2]:
+                    heapreplace(heap, one)
+                else:
+                    break
+        return [_decision(name, entry) for _, _, name, entry in sorted(heap, key=lambda one: one[:2])]
 
     def frames(self) -> Iterator[bytes]:
         """Everything, as it is written: each ring in its order."""

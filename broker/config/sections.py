@@ -406,8 +406,8 @@ class WebConfig(BaseModel, frozen=True, extra="forbid"):
     listener: str = option(
         "",
         kafka="strandline.web.listener",
-        help="host:port of the HTTP server (health, readiness, metrics). Without a host: 127.0.0.1; port 0: "
-        "the system chooses one. Empty: no HTTP server. It has no access control.",
+        help="host:port of the HTTP server (web page, health, readiness, metrics). No host: 127.0.0.1; "
+        "port 0: the system chooses one. Empty: no HTTP server. It has no access control.",
     )
     hosts: str = option(
         "",
@@ -423,4 +423,10 @@ class WebConfig(BaseModel, frozen=True, extra="forbid"):
         restart=False,
         help="`/metrics` has series of single partitions, topics and consumer groups as long as this broker "
         "has no more than so many replicas, topics, and groups with committed offsets; else totals only.",
+    )
+    create_topics: bool = option(
+        False,
+        kafka="strandline.web.create.topics",
+        help="Whether the web page may create topics. There is no access control: all that reach the HTTP "
+        "server may.",
     )

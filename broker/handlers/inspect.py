@@ -3,7 +3,7 @@ removed records.
 
 v0. Served on every listener, but not listed by ApiVersions. An answer is bounded in decisions, removals and
 bytes. Read-only.
-Left to others: what is in the documents (inspection.py, replication_metrics.py, process_facts.py,
+Left to others: what is in the documents (inspection.py, replication_metrics.py, process_facts.py, overview/,
 storage/quarantine.py).
 """
 
@@ -22,6 +22,7 @@ from ...storage.disk import Disk
 from ...storage.quarantine import removal_rows, removed_bytes
 from ..inspection import partition_document
 from ..network.exchange import Exchange, HandlerEntry
+from ..overview.answer import overview_asked
 from ..process_facts import process_facts
 from ..replication_metrics import lags, of_cleaning, replication_metrics
 
@@ -62,6 +63,8 @@ async def handle(broker: "BrokerContext", exchange: Exchange, request: InspectRe
             "registry_connected": broker.controller.is_informed,
             **facts,
         }
+    elif request.about == "overview":
+        document = {"broker": broker.id, **overview_asked(broker, bytes(request.questions))}
     elif request.about == "removals":
         partition = _partition(request) if request.topic else None
         document = {"broker": broker.id, "removals": await _in_thread(broker, _removals, partition)}

@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import unquote
 
 from ...base.values import dataclass
+from . import api
 from .answer import Answer, Asked, as_json, refused
 from .health import health, ready
 from .metrics.exposition import metrics
+from .page import asset, page, wants_page
 from .view import View
 from .why import why, why_questions
 
@@ -43,18 +45,32 @@ class Route:
 
 
 async def index(view: View, asked: Asked) -> Answer:
-    """The routes, for who looks in."""
+    """The page for a browser, the routes for others."""
+    if wants_page(asked):
+        return page()
     routes = {f"{route.method} {route.path}": route.help for route in ROUTES}
     return as_json({"broker": view.config.broker_id, "phase": view.phase, "routes": routes})
 
 
 ROUTES: tuple[Route, ...] = (
-    Route("/", index, "this list", early=True),
+    Route("/", index, "the page for a browser, or this list", early=True),
     Route("/health", health, "whether the process works: 200 or 503", early=True),
     Route("/metrics", metrics, "counts and durations, for Prometheus", early=True),
     Route("/why", why_questions, "questions about a partition"),
     Route("/why/{question}/{partition}", why, "why a record, a replica or a partition is as it is"),
     Route("/ready", ready, "whether writes are acknowledged here: 200 or 503", early=True),
+    Route("/page/{name}", asset, "a file of the page", early=True),
+    Route("/api/cluster", api.cluster, "brokers and partitions: ?search=&troubled&internal&at=&limit="),
+    Route("/api/decisions", api.decisions, "what brokers decided, and why: ?limit="),
+    Route("/api/timeline", api.timeline, "leaderships and ISR changes: as /api/cluster"),
+    Route("/api/groups", api.groups, "consumer groups with their lag: ?search="),
+    Route("/api/groups/{name}", api.group, "a group with members and offsets"),
+    Route(
+        "/api/topics/{topic}/{partition}/records",
+        api.records,
+        "records: ?offset= or ?time= (ms), else the last; ?limit=&isolation=",
+    ),
+    Route("/api/topics", api.create, "create a topic, if strandline.web.create.topics=true", method="POST"),
 )
 
 

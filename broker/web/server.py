@@ -36,7 +36,9 @@ STOP_S = 1.0
 
 HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",  # text that comes from records stays text
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -63,6 +65,7 @@ class WebServer:
         """Let the answers under way leave for a moment, then close every connection."""
         self._timer.cancel()
         await self._connections.shutdown(STOP_S)
+        await self._view.peers.stop()
 
     def _tick(self) -> None:
         now = self._loop.time()
@@ -80,9 +83,10 @@ class WebServer:
                 answer = await self._within_limits(request)
         except TimeoutError:
             answer = refused(503, f"no answer within {ANSWER_S:g} s")
-        response = web.Response(
-            body=answer.body, status=answer.status, headers={**HEADERS, **answer.headers},
-        )  # fmt: skip
+        headers = {**HEADERS, **answer.headers}
+        if "ETag" in headers and request.headers.get("If-None-Match") == headers["ETag"]:
+            return web.Response(status=304, headers=headers)
+        response = web.Response(body=answer.body, status=answer.status, headers=headers)
         response.headers["Content-Type"] = answer.content_type
         return response
 

@@ -4,10 +4,12 @@ While the broker starts there are no parts yet, and recovery of logs may take mi
 Left to others: who fills it in (broker/node.py).
 """
 
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ...base.values import dataclass
 from ..config.broker import BrokerConfig
+from .api_peers import Peers
 
 if TYPE_CHECKING:
     from ...zookeeper.client import ZkClient
@@ -33,6 +35,8 @@ class View:
     """For how many questions of `/why` other brokers are being asked."""
     exposition: object = None
     """What makes `/metrics`, from the first time it is asked for."""
+    peers: Peers = field(default_factory=Peers)
+    """Asks the other brokers, for the page."""
     late_s: float = 0.0
     """By how much the event loop was late at most, in the last seconds."""
 

@@ -5,12 +5,12 @@ know it closes the connection. An answer is one document in msgpack, so that it 
 is in it stands in docs/formats/inspection.md. v0 only; a change of meaning is a new version.
 """
 
-from ..schema import Bytes, Int16, Int32, Int64, String, message
+from ..schema import Bytes, Int16, Int32, Int64, String, message, tagged
 
 
 @message(key=20_000, versions=(0, 0), flexible=0)
 class InspectRequest:
-    """`about`: partition, metrics, process, web, recorder, removals, removed; other fields say of what."""
+    """`about`: partition, metrics, overview, process, web, recorder, removals, removed; the rest says of what."""
 
     about: String
     topic: String = ""
@@ -18,6 +18,7 @@ class InspectRequest:
     name: String = ""
     position: Int64 = 0
     limit: Int32 = 0
+    questions: Bytes = tagged(0, default=b"")  # of the overview: msgpack
 
 
 @message(key=20_000, versions=(0, 0), flexible=0)
