@@ -10,7 +10,7 @@ from ..schema import Bytes, Int16, Int32, Int64, String, message, tagged
 
 @message(key=20_000, versions=(0, 0), flexible=0)
 class InspectRequest:
-    """`about`: partition, metrics, overview, process, web, recorder, removals, removed; the rest says of what."""
+    """`about`: partition, metrics, overview, process, web, recorder, removals, removed; the rest: of what."""
 
     about: String
     topic: String = ""

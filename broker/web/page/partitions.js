@@ -1,6 +1,7 @@
 // The table of partitions. A row changes in place, and a change of leader or ISR is marked and said.
 
 import { color, el, flash, number, redo, say, span, sync } from "./dom.js";
+import { canTellWhy, tellWhy } from "./why.js";
 
 const STATES = {
   ok: ["in sync", "good", "every replica is in the ISR"],
@@ -14,11 +15,25 @@ const HEADS = [
   ["LEO", "log end offset of the leader"], ["HW", "high watermark: consumers see what is below"], ["Followers, as the leader sees them"],
 ];
 
+let shown = new Map(); // the rows by name, as they were drawn last
+
 function make(row) {
   const name = el("a", { class: "name", href: `#/records/${encodeURIComponent(row.topic)}/${row.partition}`, title: "Read its records" },
     row.topic, el("small", {}, `-${row.partition}`));
-  return el("tr", { "data-row": true, tabindex: "-1" }, el("td", {}, name), el("td", {}, el("span", { class: "pill" })), el("td", { class: "leader" }),
+  return el("tr", { "data-row": true, tabindex: "-1" }, el("td", {}, name), el("td", {}, pillOf(row)), el("td", { class: "leader" }),
     el("td", { class: "isr" }), el("td", { class: "number end" }), el("td", { class: "number mark" }), el("td", { class: "behind" }));
+}
+
+/** The state; a button where the broker can tell why. */
+function pillOf(row) {
+  const made = el("span", { class: "pill" });
+  canTellWhy().then((can) => {
+    if (!can) return;
+    const button = el("button", { type: "button", class: made.className, title: `${made.title} (why?)` }, made.textContent);
+    button.addEventListener("click", () => tellWhy(shown.get(`${row.topic}-${row.partition}`)));
+    made.replaceWith(button);
+  });
+  return made;
 }
 
 function replica(broker, row) {
@@ -44,7 +59,7 @@ function update(node, row) {
   const [text, kind, meaning] = STATES[row.state];
   const pill = cell("pill");
   pill.className = `pill ${kind}`;
-  pill.title = meaning;
+  pill.title = pill.tagName === "BUTTON" ? `${meaning} (why?)` : meaning;
   say(pill, text);
   const led = redo(cell("leader"), [row.leader, row.epoch], () => row.leader === null
     ? el("span", { class: "bad" }, "none")
@@ -69,6 +84,7 @@ export function partitionTable() {
   const table = el("table", { id: "partitions" }, el("thead", {}, el("tr", {}, ...heads)), body);
   const draw = (rows) => {
     const news = [];
+    shown = new Map(rows.map((row) => [`${row.topic}-${row.partition}`, row]));
     sync(body, rows, (row) => `${row.topic}-${row.partition}`, make, (node, row) => {
       const fresh = node.dataset.leader === undefined;
       if (update(node, row) && !fresh) {
