@@ -394,13 +394,9 @@ class GroupCoordinator:
         return [group for group in self._shards.all_groups() if not group.is_dead]
 
     def held_groups(self) -> Iterator[HeldGroup]:
-        """Every group here, with its offsets; not while it changes."""
-        return (held for shard in self._shards.all() for held in shard.groups.values())
-
-    @property
-    def offset_count(self) -> int:
-        """How many offsets all groups here have committed."""
-        return self._shards.offset_count
+        """Every group here, with its offsets. They may change between two steps."""
+        for shard in self._shards.all():
+            yield from list(shard.groups.values())
 
     @property
     def loading_count(self) -> int:

@@ -109,9 +109,9 @@ class ShardStore:
         return (shard for _, shard in sorted(self._shards.items()) if not shard.loading)
 
     def all_held(self) -> Iterator[Held]:
-        """What every serving shard holds."""
+        """What every serving shard holds. It may change between two steps."""
         for shard in self.serving():
-            yield from shard.held.values()
+            yield from list(shard.held.values())
 
     @property
     def is_loading(self) -> bool:

@@ -12,6 +12,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as families
 
 from strandline.base.types import TopicPartition
+from strandline.broker.config.sections import GroupsConfig
+from strandline.broker.groups.consumer.group import ConsumerGroup
+from strandline.broker.groups.consumer.surroundings import limits_of
 from strandline.broker.network.timings import Timings
 from strandline.broker.replicas.shared import Traffic
 from strandline.broker.web.metrics import cluster, coordinators, replicas
@@ -179,16 +182,14 @@ async def test_the_event_loop_has_its_turn_after_every_slice() -> None:
 
 
 def test_a_group_of_many_partitions_is_gathered_in_small_steps() -> None:
-    group = SimpleNamespace(
-        name="g", members=(), state=SimpleNamespace(value="Empty"), subscriptions=(), epoch=4
-    )
+    group = ConsumerGroup("g", limits_of(GroupsConfig()), 0.0)
     offsets = SimpleNamespace(get=lambda tp: SimpleNamespace(offset=5))
     committed = [TopicPartition("t", number) for number in range(1000)]
     held = SimpleNamespace(group=group, offsets=_Offsets(committed, offsets.get))
     replica = SimpleNamespace(leading=True, high_watermark=12, following=None)
     broker: Any = SimpleNamespace(
         groups=SimpleNamespace(
-            held_groups=lambda: iter((held,)), offset_count=1000, loading_count=1,
+            held_groups=lambda: iter((held,)), loading_count=1,
             counts=SimpleNamespace(
                 offsets_committed=1, offsets_expired=2, offsets_deleted=3, rebalances_completed=4,
                 consumer_rebalances=5, load_ms_max=1500,
@@ -202,6 +203,7 @@ def test_a_group_of_many_partitions_is_gathered_in_small_steps() -> None:
     assert len(page.of(m.G_LAG)) == 10, "without a replica here the lag is unknown"
     assert value(page, m.G_LAG_SUM, "g", "t") == 70
     assert value(page, m.LOAD_MAX, "groups") == 1.5
+    assert value(page, m.G_STATE, "g", "Empty", "consumer") == value(page, m.CONSUMER_PROTOCOL) == 1
     page = Page()
     gathered(coordinators.groups(broker, page, 1000))
     assert not page.of(m.G_OFFSET) and value(page, m.LEFT_OUT, "group") == 1

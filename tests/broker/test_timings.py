@@ -37,7 +37,9 @@ async def test_each_phase_of_a_request_is_counted_when_its_answer_leaves() -> No
             clock.now += 3 * MS
             s.parked.append(given[1])  # type: ignore[arg-type]
 
-        service = next(iter(s.admission.connections)).service  # type: ignore[attr-defined]
+        (connection,) = s.admission.connections
+        assert isinstance(connection, TimedConnection)
+        service = connection.service
         for key, route in service.routes[False].items():
             if route.api is Api.HEARTBEAT:
                 service.routes[False][key] = route._replace(handle=executing)
@@ -46,6 +48,7 @@ async def test_each_phase_of_a_request_is_counted_when_its_answer_leaves() -> No
         assert sum(timings[Api.HEARTBEAT].total) == 0
         clock.now += 5 * MS
         s.answer(1)  # its answer waits for the first
+        await s.until(lambda: not connection.dirty)
         clock.now += 7 * MS
         s.answer(0)
         assert [await correlation_id(reader) for _ in range(2)] == [1, 2]

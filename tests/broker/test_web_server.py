@@ -80,6 +80,9 @@ async def test_a_starting_broker_is_healthy_and_not_ready() -> None:
         assert headers["x-content-type-options"] == "nosniff"
         status, _, body = await sent(port_of(web), "GET /ready")
         assert (status, json.loads(body)["reasons"]) == (503, [{"why": "starting"}])
+        status, headers, body = await sent(port_of(web), "GET /metrics")
+        assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        assert b"kafka_server_kafkaserver_brokerstate 1\n" in body
         web.view.failure = AssertionError("broken")
         assert (await sent(port_of(web), "GET /health"))[0] == 503
 

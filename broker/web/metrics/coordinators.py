@@ -25,22 +25,23 @@ TRANSACTIONS_STEP = 500
 
 def groups(broker: "BrokerContext", page: Page, each_max: int) -> Iterator[None]:
     """All groups."""
-    held = list(broker.groups.held_groups())
-    offsets = broker.groups.offset_count
-    singly = len(held) + offsets <= each_max
     states: Counter[str] = Counter()
-    consumers = 0
-    for number, one in enumerate(held, 1):
-        if isinstance(one.group, Group):
-            states[one.group.state] += 1
+    consumers = count = offsets = 0
+    for count, held in enumerate(broker.groups.held_groups(), 1):
+        offsets += len(held.offsets)
+        if isinstance(held.group, Group):
+            states[held.group.state] += 1
         else:
             consumers += 1
-        if singly:
-            _put_group(page, one)
-            yield from _put_offsets(broker, page, one)
-        if number % STEP == 0:
+        if count % STEP == 0:
             yield
-    page.put(m.NUM_GROUPS, len(held))
+    singly = count + offsets <= each_max
+    if singly:
+        for held in broker.groups.held_groups():
+            _put_group(page, held)
+            yield from _put_offsets(broker, page, held)
+            yield
+    page.put(m.NUM_GROUPS, count)
     page.put(m.NUM_OFFSETS, offsets)
     for state, metric in m.GROUP_STATES.items():
         page.put(metric, states[state])
@@ -81,7 +82,9 @@ def _put_offsets(broker: "BrokerContext", page: Page, held: HeldGroup) -> Iterat
     group = escaped(held.group.name)
     offset_lines, lag_lines = page.of(m.G_OFFSET), page.of(m.G_LAG)
     behind: dict[str, int] = {}
-    for number, tp in enumerate(list(held.offsets), 1):
+    for number, tp in enumerate(list(held.offsets)):
+        if number % STEP == 0:
+            yield
         committed = held.offsets.get(tp)
         if committed is None:
             continue
@@ -92,8 +95,6 @@ def _put_offsets(broker: "BrokerContext", page: Page, held: HeldGroup) -> Iterat
             lag = max(end - committed.offset, 0)
             lag_lines.append(f"{m.G_LAG.name}{labels} {lag}")
             behind[tp.topic] = behind.get(tp.topic, 0) + lag
-        if number % STEP == 0:
-            yield
     for topic, lag in sorted(behind.items()):
         page.put(m.G_LAG_SUM, lag, consumergroup=held.group.name, topic=topic)
 
@@ -115,7 +116,7 @@ def transactions(broker: "BrokerContext", page: Page) -> Iterator[None]:
     states: Counter[TransactionState] = Counter()
     ids = unmarked = 0
     oldest_ms = now_ms = coordinator.wall_ms()
-    for transaction in list(coordinator.all_transactions()):
+    for transaction in coordinator.all_transactions():
         ids += 1
         standing = transaction.standing
         if standing is not None:
