@@ -21,6 +21,7 @@ from strandline.testing.anomalies import (
     told,
 )
 from strandline.testing.anomalies.checker import NAMES
+from strandline.testing.anomalies.following import Following
 from strandline.testing.anomalies.operations import Action, Record, Type
 from strandline.testing.verify.clients.stuck import blame, overdue_in
 from strandline.testing.verify.enough import ACTS, behind, done, lacking, traceback_in, tracebacks
@@ -60,6 +61,24 @@ def test_a_history_comes_back_from_disk_as_it_was(tmp_path: Path) -> None:
                     writer.write(each)
     assert read_history(*tmp_path.iterdir()) == operations
     assert read_header(tmp_path / "0.history")["seed"] == 7
+
+
+def test_histories_are_followed_while_they_are_written(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    assert list(following.fresh()) == []
+    written: list[Operation] = []
+    with HistoryWriter(tmp_path / "a.history") as one, HistoryWriter(tmp_path / "b.history") as other:
+        for writer in (one, other, one):
+            operation = Operation(len(written), "p", Type.OK, Action.SEND, (Record("t", 0, 1, 2),))
+            writer.write(operation)
+            written.append(operation)
+            assert list(following.fresh()) == [operation]
+    assert list(following.fresh()) == []
+    whole = (tmp_path / "a.history").read_bytes()
+    (tmp_path / "c.history").write_bytes(whole[:-3])  # torn in its last entry, for now
+    assert list(following.fresh()) == [written[0]]
+    (tmp_path / "c.history").write_bytes(whole)
+    assert list(following.fresh()) == [written[2]]
 
 
 def test_what_was_torn_at_the_end_is_left_out(tmp_path: Path) -> None:

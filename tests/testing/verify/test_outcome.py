@@ -78,6 +78,12 @@ def test_too_little_is_not_good_but_unknown(tmp_path: Path, removed: str, told: 
     assert outcome.state is State.UNKNOWN and told in "\n".join(outcome.explanation())
 
 
+def test_what_the_audit_has_found_is_broken_too(tmp_path: Path) -> None:
+    outcome = judged(kept(tmp_path, GOOD, violations=["t-0: brokers 1 and 2 differ"]))
+    assert outcome.state is State.BROKEN and not outcome.verdict.found
+    assert outcome.explanation() == ["violated: t-0: brokers 1 and 2 differ"]
+
+
 def test_what_a_client_did_not_expect_is_told(tmp_path: Path) -> None:
     kept(tmp_path, GOOD)
     (tmp_path / "writer-strandline-1.1.log").write_text("Traceback (most recent call last):\nKeyError: 7\n")

@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from strandline.protocol.records import BatchBuilder
-from strandline.testing.verify.replicas import audit, first_difference
+from strandline.storage import checked_json
+from strandline.storage.directories.intact import IncarnationFile
+from strandline.testing.verify.power_loss import NOT_THIS_BOOT, lose_unsynced
+from strandline.testing.verify.replicas import audit, first_difference, untidy
+from strandline.testing.verify.znodes import is_well_formed
 
 
 def batch(base_offset: int, *values: bytes) -> bytes:
@@ -69,3 +73,58 @@ def test_a_tail_that_is_missing_and_a_replica_that_is_missing_are_told(places: d
 )
 def test_the_first_byte_that_differs(one: bytes, other: bytes, at: int) -> None:
     assert first_difference(one, other) == first_difference(other, one) == at
+
+
+def test_only_the_topics_of_the_run_are_compared(places: dict[int, Path]) -> None:
+    last(places, 3).write_bytes(b"")
+    assert len(audit(places, "t-")) == 1 and audit(places, "verify-") == []
+
+
+def test_a_loss_of_power_takes_what_was_not_synced_and_the_proof_of_the_boot(places: dict[int, Path]) -> None:
+    place = places[2]
+    (place / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 3\n")
+    before = IncarnationFile(last_k=4, boot_id="this", intact_since=2, flush_mode=False)
+    (place / "incarnation.json").write_bytes(checked_json.dump(before))
+    lost = lose_unsynced(place)
+    tail = len(batch(3, b"d", b"e"))
+    assert lost == {"t-0": tail} and last(places, 2).read_bytes() == batch(2, b"c")
+    after = IncarnationFile.model_validate_json(checked_json.load((place / "incarnation.json").read_bytes()))
+    assert after == before.model_copy(update={"boot_id": NOT_THIS_BOOT})
+    assert lose_unsynced(place) == {"t-0": 0}, "what was synced stays"
+    (place / "recovery-point-offset-checkpoint").unlink()
+    assert lose_unsynced(place)["t-0"] == len(LOG) - tail, "nothing was synced"
+
+
+def test_what_a_controlled_stop_must_not_leave_is_told(places: dict[int, Path]) -> None:
+    for place in places.values():
+        (place / "t-0-delete").rmdir()
+        (place / ".kafka_cleanshutdown").touch()
+        (place / "t-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 2\n")
+    assert untidy(places) == []
+    (places[1] / ".kafka_cleanshutdown").unlink()
+    (places[2] / "t-1-stray").mkdir()
+    (places[3] / "t-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 3\n")
+    assert untidy(places) == [
+        "broker 1 did not stop cleanly",
+        f"{places[2] / 't-1-stray'} was left over",
+        "t-0: epoch 3 begins at 2 and at 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "epochs", "good"),
+    [
+        (1, [1, 2], {"1": 4, "2": 5}, True),
+        (-1, [2], {"2": 5}, True),
+        (1, [1, 2], None, True),  # Apache Kafka writes none
+        (3, [1, 2], None, False),
+        (-1, [], {}, False),
+        (4, [4], {"4": 1}, False),
+        (1, [1, 2], {"1": 4}, False),
+    ],
+)
+def test_a_state_that_may_not_be(
+    leader: int, isr: list[int], epochs: dict[str, int] | None, good: bool
+) -> None:
+    state = {"leader": leader, "isr": isr} | ({} if epochs is None else {"isr_epochs": epochs})
+    assert is_well_formed(state, [1, 2, 3]) is good
