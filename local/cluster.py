@@ -19,9 +19,11 @@ from ..client.sync import Admin
 from ..protocol.errors import ApiError
 from .embedded_zookeeper import EnvironmentProblem, Zookeeper
 from .ports import free_ports, is_free
-from .processes import BrokerProcess, State
+from .processes import BrokerProcess, State, machine_is_slower
 
 READY_S = 60.0
+ZOOKEEPER_S = 30.0  # until a JVM that nothing else delays has come up
+SLOWER_MAX = 4.0  # a machine that is slower still is not waited for
 STATE_FILE, LOCK_FILE = "cluster.json", "cluster.lock"
 CHANGING_S = 10.0  # how long a command waits for another one that changes the same cluster
 WITHOUT_ZOOKEEPER_S = 5.0  # a broker that stops hands its leaderships over, which needs ZooKeeper
@@ -96,7 +98,7 @@ class LocalCluster:
         with ExitStack() as undo:
             undo.callback(self.kill)
             if self.own_zookeeper is not None:
-                self.own_zookeeper.start()
+                self.own_zookeeper.start(ZOOKEEPER_S * min(SLOWER_MAX, machine_is_slower()))
             for broker in self.brokers.values():
                 broker.start()
             self.wait_ready()
