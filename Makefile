@@ -49,8 +49,9 @@ simulate-long: setup
 conformance-long: setup
 	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=600 tests/conformance
 
+# As root: the matrix of docs/reliability.md, or with ONLY=F8,F12 a part of it.
 faults: setup
-	$(BIN)/python -m pytest -ra --no-header -m faults tests/faults
+	FAULTS_ONLY=$(ONLY) $(BIN)/python -m pytest -ra --no-header -m faults tests/faults
 
 # As root: brokers and clients live in network namespaces (docs/anomalies.md).
 anomalies: setup
@@ -103,6 +104,7 @@ docs: setup
 	$(BIN)/strandline docs docs
 	$(BIN)/python -m tests.conformance.differential.page
 	$(BIN)/python -m tests.suites --page
+	$(BIN)/python -m tests.faults.page
 
 clean:
 	rm -rf $(VENV) build protocol/*.so .mypy_cache .ruff_cache .hypothesis .demo

@@ -18,6 +18,7 @@ from typing import Any
 from ..client.sync import Admin
 from ..protocol.errors import ApiError
 from .embedded_zookeeper import EnvironmentProblem, Zookeeper
+from .owned import mark
 from .ports import free_ports, is_free
 from .processes import BrokerProcess, State, machine_is_slower
 
@@ -48,6 +49,7 @@ class LocalCluster:
         web: bool = False,
         bind: str | None = None,
         advertised: str | None = None,
+        owned: bool = False,
     ) -> None:
         """`settings` are Kafka names for every broker; `zookeeper` is an address that runs already.
 
@@ -55,6 +57,7 @@ class LocalCluster:
         all for HTTP.
         `web`: each broker has an HTTP port, too. Clients and browsers are heard at the host `bind`, and sent
         to `advertised`; without them, at 127.0.0.1, where brokers and ZooKeeper always meet.
+        `owned`: no process outlives this one, however that ends.
         """
         self.directory = directory.resolve()
         kinds = 3 if web else 2
@@ -62,6 +65,9 @@ class LocalCluster:
             ports = _ports_from(first_port, brokers, kinds, bind)
         ports = ports or free_ports(kinds * brokers)
         self.own_zookeeper = None if zookeeper else Zookeeper(self.directory / ZOOKEEPER, free_ports(1)[0])
+        environment = mark() if owned else {}
+        if self.own_zookeeper is not None:
+            self.own_zookeeper.environment = environment
         address = zookeeper or (self.own_zookeeper.address if self.own_zookeeper else "")
         few = {
             "offsets.topic.replication.factor": str(brokers),
@@ -76,6 +82,7 @@ class LocalCluster:
                 ports[brokers + id - 1],
                 address,
                 {**(few if brokers < INTERNAL_REPLICAS else {}), **(settings or {})},
+                environment=dict(environment),
                 web_port=ports[2 * brokers + id - 1] if web else None,
                 bind=bind,
                 advertised=advertised,

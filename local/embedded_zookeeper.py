@@ -106,6 +106,7 @@ class Zookeeper:
         self.directory, self.host = directory, "127.0.0.1"
         self.port = port or free_ports(1)[0]
         self.tick_ms = tick_ms
+        self.environment: dict[str, str] = {}  # besides ours
         self.process: subprocess.Popen[bytes] | None = None
         self.found_pid: int | None = None  # of one that another process started
 
@@ -140,7 +141,12 @@ class Zookeeper:
         line = command(self.directory, self.port, self.host, self.tick_ms)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                line, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                line,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, **self.environment},
             )
 
     def wait(self, wait_s: float = START_S) -> None:

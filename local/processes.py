@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 EFFORT_S = 0.01  # the result of `_effort_s` on the machine where the time limits were set
 
@@ -63,6 +65,19 @@ def wait_gone(pid: int, marker: str, wait_s: float) -> bool:
     return True
 
 
+class Child(Protocol):
+    """What is needed of a Popen."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 @dataclass
 class BrokerProcess:
     """One broker: its directory, its ports and, while it runs, its process."""
@@ -80,7 +95,8 @@ class BrokerProcess:
     environment: dict[str, str] = field(default_factory=dict)
     web_port: int | None = None  # of the HTTP server, if there is to be one
     pid: int | None = None
-    child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    child: Child | None = field(default=None, repr=False)
+    spawn: "Callable[[BrokerProcess], Child] | None" = field(default=None, repr=False)  # else by exec
 
     @property
     def reached(self) -> str:
@@ -152,9 +168,13 @@ class BrokerProcess:
     def launch(self) -> None:
         """Start the process with the configuration that is there. The caller must wait until it answers."""
         assert not self.alive, f"broker {self.id} is already running"
+        self.child = self.spawn(self) if self.spawn is not None else self._exec()
+        self.pid = self.child.pid
+
+    def _exec(self) -> "subprocess.Popen[bytes]":
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "strandline.cli.main", "broker", "--config", str(self.config)]
-            self.child = subprocess.Popen(
+            return subprocess.Popen(
                 [*self.within, *command],
                 stdout=log,
                 stderr=log,
@@ -163,7 +183,6 @@ class BrokerProcess:
                 cwd=self.directory,
                 env={**os.environ, **self.environment},
             )
-        self.pid = self.child.pid
 
     def signal(self, sign: signal.Signals) -> None:
         if self.alive and self.pid is not None:

@@ -1,8 +1,8 @@
 """The fault matrix: clusters whose brokers live in namespaces of their own, and what they showed.
 
-make faults                                   # all of them, about a quarter of an hour
-pytest -m faults tests/faults -k f8           # one of them
-FAULTS_JSON=faults.json make faults           # the table as a file, too
+make faults                                   # all of them, about an hour
+make faults ONLY=F8,F12                       # some of them
+FAULTS_JSON=faults.json make faults           # the rows in another file than .faults/results.json
 """
 
 import os
@@ -16,7 +16,9 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "
 
 from strandline.local.cluster import LocalCluster  # noqa: E402
 from strandline.testing.namespaces import Field, leave_the_network  # noqa: E402
-from tests.faults.drill import Drill, Table, assert_tidy, wait_purged  # noqa: E402
+from tests.faults.drill import Drill, assert_tidy, wait_purged  # noqa: E402
+from tests.faults.matrix import chosen, fault_of  # noqa: E402
+from tests.faults.table import Table  # noqa: E402
 
 SETTINGS = {
     "default.replication.factor": "3",
@@ -28,20 +30,42 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "1000",
 }
 TABLE = Table()
+KEPT = Path(__file__).resolve().parents[2] / ".faults" / "results.json"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Scenarios are run with `-m faults` only, and of these the faults that FAULTS_ONLY names."""
+    try:
+        wanted = chosen(os.environ.get("FAULTS_ONLY", ""))
+    except ValueError as problem:
+        raise pytest.UsageError(f"FAULTS_ONLY: {problem}") from None
+    dropped = []
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if Path(__file__).parent in item.path.parents and (fault := fault_of(item.name)):
             item.add_marker(pytest.mark.faults)
+            if fault not in wanted:
+                dropped.append(item)
+    items[:] = [item for item in items if item not in dropped]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if TABLE.rows:
         terminalreporter.section("fault matrix")
         terminalreporter.write_line(TABLE.text())
-        if path := os.environ.get("FAULTS_JSON"):
-            TABLE.save(Path(path))
+
+
+@pytest.fixture(autouse=True)
+def kept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each scenario, whatever comes next, its row is in the file."""
+    yield
+    if fault_of(request.node.name):
+        save()
+
+
+def save() -> None:
+    if TABLE.rows:
+        TABLE.save(Path(os.environ.get("FAULTS_JSON") or KEPT))
 
 
 @pytest.fixture(scope="session")
@@ -76,11 +100,17 @@ def links(field: Field, no_network: str | None) -> Field:
 def start(field: Field, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalCluster]]:
     """Start a cluster; when the module ends it is stopped in order, and what it leaves is looked at."""
     started: list[LocalCluster] = []
+    before = len(TABLE.rows)
 
-    def start(brokers: int, **settings: str) -> LocalCluster:
+    def start(
+        brokers: int, prepare: Callable[[LocalCluster], object] | None = None, **settings: str
+    ) -> LocalCluster:
+        """`prepare` is called before the brokers start."""
         given = {name.replace("_", "."): value for name, value in settings.items()}
         cluster = field.cluster(tmp_path_factory.mktemp("cluster"), brokers, SETTINGS | given)
         started.append(cluster)
+        if prepare is not None:
+            prepare(cluster)
         cluster.start()
         return cluster
 
@@ -90,6 +120,11 @@ def start(field: Field, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
             wait_purged(cluster)
             cluster.stop()
             assert_tidy(cluster)
+        except BaseException as failure:
+            for row in TABLE.rows[before:]:
+                row.passed, row.remark = False, f"the audit after all had stopped: {str(failure)[:200]}"
+            save()
+            raise
         finally:
             cluster.kill()
 

@@ -25,7 +25,8 @@ from strandline.protocol.messages.reassignments import (
     ReassignableTopic,
 )
 from strandline.testing.namespaces import Field
-from tests.faults.drill import Drill, Row, zookeeper
+from tests.faults.drill import Drill, zookeeper
+from tests.faults.table import Row
 from tests.integration.support import View, Wire, revive, strandline, until
 
 RESTARTS = 10
@@ -198,7 +199,7 @@ def test_f35_a_topic_is_deleted_and_made_again_while_a_replica_is_dead(
         until(lambda: held_by(view) == [sorted(living[:3])], 60, "nothing of it is on the dead any more")
         view.admin.delete_topics(["again"])
         new = NewTopic("again", assignments={0: [*first[1:], dead]})
-        until(lambda: was_created(view.admin, new), 30, "the name is free")
+        until(lambda: was_created(view.admin, new), 90, "the name is free")
         until(lambda: view.leaders() and view.leaders()[0] >= 0, 30, "it is led")
         send(cluster, "again", [b"new %d" % n for n in range(50)])
         cluster.brokers[dead].start()

@@ -26,7 +26,11 @@ def start_cluster(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> I
     def start(brokers: int = 3, settings: Mapping[str, str] | None = None) -> LocalCluster:
         directory = tmp_path_factory.mktemp("cluster")
         cluster = LocalCluster(
-            directory, brokers, settings=settings, zookeeper=f"{zookeeper}/{directory.name}-{len(started)}"
+            directory,
+            brokers,
+            settings=settings,
+            zookeeper=f"{zookeeper}/{directory.name}-{len(started)}",
+            owned=True,
         )
         started.append(cluster)
         cluster.start()

@@ -1,0 +1,125 @@
+"""F11-F13: links that are cut, in both directions or one, splits, and a link that flaps."""
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+
+from strandline.local.cluster import LocalCluster
+from strandline.testing.namespaces import HERE, Field
+from tests.faults.drill import Drill
+from tests.faults.matrix import SESSION_S
+from tests.faults.test_cuts import states
+from tests.integration.support import until
+
+CUT_S = 2.5 * SESSION_S
+FLAP_S = float(os.environ.get("FAULTS_FLAP_S", "30"))
+FLAP_EVERY_S = 0.5
+WAYS = {"both ways": (True, True), "to": (True, False), "from": (False, True)}
+PAIRS = [
+    ("L", "ZK"), ("L", "F"), ("L", "all F"), ("L", "C"), ("F", "ZK"), ("C", "ZK"),
+]  # fmt: skip
+ONE_WAY = [("L", "ZK"), ("L", "F"), ("C", "ZK")]
+CUTS = [(*pair, "both ways") for pair in PAIRS] + [(*pair, way) for pair in ONE_WAY for way in ("to", "from")]
+
+
+@pytest.fixture(scope="module")
+def cluster(start) -> LocalCluster:
+    return start(3)
+
+
+class Parts:
+    """Who is who: C is the controller, L leads everything, F is the third."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.controller = cluster.controller()
+        self.leader, self.follower = (b for b in sorted(cluster.brokers) if b != self.controller)
+
+    def named(self, name: str) -> list[int]:
+        by_name = {"L": [self.leader], "F": [self.follower], "C": [self.controller]}
+        return by_name.get(name) or [self.follower, self.controller]
+
+    def host(self, broker: int) -> str:
+        return self.cluster.brokers[broker].host
+
+
+def cut(links: Field, parts: Parts, near: str, far: str, way: str) -> None:
+    """Cut what `near` sends to `far`, what it gets from there, or both."""
+    goes, comes = WAYS[way]
+    (here,) = parts.named(near)
+    if far == "ZK":
+        links.nodes[here].cut_from_ports(HERE, links.ensemble.ports, comes=comes, goes=goes)
+        return
+    for there in parts.named(far):
+        if comes:
+            links.nodes[here].cut(parts.host(there))
+        if goes:
+            links.nodes[there].cut(parts.host(here))
+
+
+@pytest.mark.parametrize(("near", "far", "way"), CUTS, ids=lambda each: each)
+def test_f11_a_link_is_cut(
+    cluster: LocalCluster, drill: Callable[..., Drill], links: Field, near: str, far: str, way: str
+) -> None:
+    parts = Parts(cluster)
+    with drill("F11", f"{near} - {far} cut for {CUT_S:g} s, {way}", [parts.leader] * 3) as it:
+        if far == "all F":
+            it.row.gap_limit_s = None  # the leader has its session, and nobody to commit with
+        it.warm()
+        cut(links, parts, near, far, way)
+        ends = time.monotonic() + CUT_S
+        if it.row.gap_limit_s is not None:
+            it.resumed()
+        time.sleep(max(0.0, ends - time.monotonic()))
+        it.row.remark = f"led by {sorted({leader for leader, _, _ in states(cluster, it.topic)})}"
+        it.heal()
+
+
+def test_f12_the_leader_and_the_clients_are_alone(
+    cluster: LocalCluster, drill: Callable[..., Drill], links: Field
+) -> None:
+    parts = Parts(cluster)
+    majority = [parts.follower, parts.controller]
+    with drill("F12", "L and clients on one side, F, C and ZooKeeper on the other", [parts.leader] * 3) as it:
+        it.warm()
+        for there in majority:
+            broker = cluster.brokers[there]
+            links.nodes[there].cut(parts.host(parts.leader))
+            links.nodes[parts.leader].cut(broker.host)
+            links.nodes[there].filter("input", f"ip saddr {HERE} tcp dport {broker.port} drop")
+        links.nodes[parts.leader].cut_from_ports(HERE, links.ensemble.ports)
+        time.sleep(1.0)  # what was on its way
+        before = it.load.acknowledged
+        until(
+            lambda: all(leader in majority for leader, _, _ in states(cluster, it.topic)),
+            6 * SESSION_S,
+            "the majority has elected",
+        )
+        time.sleep(SESSION_S)
+        assert it.load.acknowledged == before, "nothing is acknowledged by a leader that is alone"
+        it.row.remark = "the majority elected, the small side acknowledged nothing"
+        links.heal()
+        it.resumed()
+
+
+def test_f13_a_link_flaps(cluster: LocalCluster, drill: Callable[..., Drill], links: Field) -> None:
+    parts = Parts(cluster)
+    with drill(
+        "F13", f"L - F on and off every {FLAP_EVERY_S:g} s, {FLAP_S:g} s long", [parts.leader] * 3
+    ) as it:
+        it.warm()
+        epochs = [epoch for _, epoch, _ in states(cluster, it.topic)]
+        ends, changes, last = time.monotonic() + FLAP_S, 0, states(cluster, it.topic)
+        while time.monotonic() < ends:
+            cut(links, parts, "L", "F", "both ways")
+            time.sleep(FLAP_EVERY_S)
+            links.heal()
+            time.sleep(FLAP_EVERY_S)
+            now = states(cluster, it.topic)
+            changes, last = changes + (now != last), now
+        it.resumed()
+        moved = [epoch for _, epoch, _ in states(cluster, it.topic)] != epochs
+        it.row.remark = f"{changes} changes of an ISR were seen{', leaders moved' * moved}"
+        assert not moved, "nobody is moved because a link between others flaps"
