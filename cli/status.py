@@ -1,6 +1,7 @@
 """`strandline status` and `health`: the state of a cluster, and whether it can be used."""
 
 import threading
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..base.types import TopicPartition
-from ..client.admin.descriptions import NewTopic
+from ..client.admin.descriptions import ClusterDescription, NewTopic
 from ..client.sync import Admin
 from ..local.members import seen_from, title
 from ..local.processes import State, joined
@@ -29,12 +30,14 @@ from .console import (
     tell,
 )
 from .reach import connect
-from .reassign.ongoing import moving
+from .reassign.ongoing import Moves, moving
 from .up_down import DEFAULT_DIRECTORY, Directory
 from .why.command import ask_all
 
 ANY_ADDRESS = ("0.0.0.0", "::")
 HEALTH_TOPIC = "strandline-health-check"
+LOOK_EVERY_S = 0.5
+NAMED_MAX = 10  # partitions out of sync that are named
 
 
 def status(
@@ -76,16 +79,55 @@ def processes(directory: Path, brokers: list[dict[str, Any]]) -> list[dict[str, 
     ]
 
 
-def health(bootstrap: Bootstrap = "localhost:9092", as_json: AsJson = False) -> None:
-    """Exit with 0 if a controller accepts new topics through this broker, else 1 with the reason."""
-    with clear_errors(), connect(bootstrap, request_timeout_ms=5000, default_api_timeout_ms=5000) as admin:
+def health(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    in_sync: Annotated[
+        bool, typer.Option("--in-sync", help="every partition must have a leader and its whole ISR, too")
+    ] = False,
+    wait: Annotated[float, typer.Option(min=0, help="seconds to wait for it")] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Exit with 0 if a controller accepts new topics, else 1 with the reason."""
+    with clear_errors():
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                cluster = _healthy(bootstrap, in_sync)
+                break
+            except (Failure, ApiError, OSError):
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(min(LOOK_EVERY_S, max(deadline - time.monotonic(), 0.0)))
+        count = len(cluster.brokers)
+        told = {"brokers": count, "controller": cluster.controller_id}
+        tell(f"healthy: {count} brokers, controller {cluster.controller_id}", told, as_json)
+
+
+def _healthy(bootstrap: str, in_sync: bool) -> ClusterDescription:
+    """The cluster, if nothing is wrong with it. Raises Failure."""
+    with connect(bootstrap, request_timeout_ms=5000, default_api_timeout_ms=5000) as admin:
         cluster = admin.describe_cluster()
         if cluster.controller_id < 0:
             raise Failure("no controller: topics cannot be created and no leader can be elected")
         admin.create_topics([NewTopic(HEALTH_TOPIC, 1, 1)], validate_only=True)
-        count = len(cluster.brokers)
-        told = {"brokers": count, "controller": cluster.controller_id}
-        tell(f"healthy: {count} brokers, controller {cluster.controller_id}", told, as_json)
+        moves = moving(admin) if in_sync else {}
+        lacking = [
+            f"{topic.name}-{one.partition}"
+            for topic in (admin.describe_topics() if in_sync else ())
+            for one in topic.partitions
+            if one.leader < 0
+            or len(one.isr) < len(one.replicas) - _added(moves, TopicPartition(topic.name, one.partition))
+        ]
+        if lacking:
+            more = f" and {len(lacking) - NAMED_MAX} more" if len(lacking) > NAMED_MAX else ""
+            raise Failure(f"not in sync: {', '.join(lacking[:NAMED_MAX])}{more}")
+        return cluster
+
+
+def _added(moves: Moves, partition: TopicPartition) -> int:
+    """How many replicas a reassignment is adding: they are not missed in the ISR yet."""
+    one = moves.get(partition)
+    return 0 if one is None else len(one.adding)
 
 
 def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
@@ -107,7 +149,6 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
         for one in topic.partitions:
             place = TopicPartition(topic.name, one.partition)
             mark = marks.get(place)
-            adding = moves[place].adding if place in moves else ()
             partitions.append(
                 {
                     "topic": topic.name,
@@ -118,7 +159,7 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
                     "isr": list(one.isr),
                     "osr": list(one.osr),
                     "high_watermark": mark.offset if mark else None,
-                    "under_replicated": len(one.isr) < len(one.replicas) - len(adding),
+                    "under_replicated": len(one.isr) < len(one.replicas) - _added(moves, place),
                     "under_min_isr": len(one.isr) < min(minimum[topic.name], len(one.replicas)),
                     "offline": one.leader < 0,
                     "offline_replicas": list(one.offline),
