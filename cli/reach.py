@@ -32,9 +32,16 @@ REFUSED = "connection refused: nothing listens there"
 SILENT = f"no answer within {ATTEMPT_S} s: is a firewall between, is the address right?"
 
 
-def connect(bootstrap: str, **options: Any) -> Admin:
-    """An Admin client. Raises Failure at once if nobody listens at any of the addresses."""
-    bootstrap = reached(bootstrap)
+HOME = ".strandline"
+"""Where `up` keeps its cluster below the home directory, unless it is told otherwise."""
+
+
+def connect(bootstrap: str, directory: Path | None = None, **options: Any) -> Admin:
+    """An Admin client. Raises Failure at once if nobody listens at any of the addresses.
+
+    `directory` is that of the `up` whose cluster is meant, if no addresses are given.
+    """
+    bootstrap = reached(bootstrap, directory)
     waiting = Timer(SILENCE_S, lambda: err.print(_waits_for(bootstrap), markup=False, soft_wrap=True))
     waiting.daemon = True
     waiting.start()
@@ -44,13 +51,14 @@ def connect(bootstrap: str, **options: Any) -> Admin:
         waiting.cancel()
 
 
-def reached(bootstrap: str) -> str:
+def reached(bootstrap: str, directory: Path | None = None) -> str:
     """The addresses to use, at one of which at least something listens. Raises Failure.
 
-    Without --bootstrap-server they are those of the cluster that `up` started under the home directory, if it
-    runs: it may have been given other ports. Addresses that are wrong are left to the client to complain of.
+    Without --bootstrap-server they are those of the cluster that `up` started in `directory`, or under the
+    home directory, if it runs: it may have been given other ports. Addresses that are wrong are left to the
+    client to complain of.
     """
-    own = own_cluster()
+    own = own_cluster(directory)
     if bootstrap == DEFAULT_BOOTSTRAP and own is not None and State.RUNNING in own.processes.values():
         bootstrap = own.bootstrap
     try:
@@ -74,8 +82,9 @@ def _remedy(own: LocalCluster | None) -> str:
     verbs = {State.STOPPED: "start", State.PAUSED: "resume"}
     if own is not None and idle:
         states = ", ".join(f"{title(name)} is {state}" for name, state in idle)
+        more = "" if own.directory == (Path.home() / HOME).resolve() else f" --dir {own.directory}"
         commands = " && ".join(
-            f"strandline {verbs[kind]} {' '.join(names)}"
+            f"strandline {verbs[kind]} {' '.join(names)}{more}"
             for kind in verbs
             if (names := [name for name, state in idle if state is kind])
         )
@@ -86,10 +95,10 @@ def _remedy(own: LocalCluster | None) -> str:
     )
 
 
-def own_cluster() -> LocalCluster | None:
-    """The cluster that `up` started under the home directory, running or not."""
+def own_cluster(directory: Path | None = None) -> LocalCluster | None:
+    """The cluster that `up` started in `directory`, or under the home directory, running or not."""
     try:
-        return find(Path.home() / ".strandline")
+        return find(directory or Path.home() / HOME)
     except (EnvironmentProblem, LookupError, TypeError, RuntimeError):
         return None  # there is none, or its file is another program's
 

@@ -34,10 +34,15 @@ class State(StrEnum):
 
 
 def state_of(pid: int | None, marker: str) -> State:
-    """The state of process `pid`. One whose command line lacks `marker` is another's: ours is stopped."""
+    """The state of process `pid`. One whose command line lacks `marker` is another's: ours is stopped.
+
+    A process that is being killed runs until the last of its threads is gone: they hold its ports.
+    """
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        if state in DEAD_STATES and len(os.listdir(f"/proc/{pid}/task")) > 1:
+            return State.RUNNING  # its first thread is dead, and with it the command line
     except OSError:
         return State.STOPPED
     if marker.encode() not in line or state in DEAD_STATES:

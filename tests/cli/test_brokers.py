@@ -2,7 +2,10 @@
 
 import json
 import os
+import platform
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,22 @@ def test_a_refusal_names_the_command_that_helps() -> None:
 def test_a_process_that_is_not_ours_is_not_there() -> None:
     assert state_of(os.getpid(), "/nowhere/server.properties") is State.STOPPED
     assert state_of(None, "") is State.STOPPED
+
+
+EXIT = {"x86_64": 60, "aarch64": 93}
+"""The number of the system call that ends the calling thread alone."""
+
+
+@pytest.mark.skipif(platform.machine() not in EXIT, reason="the number of the system call is not known")
+def test_a_killed_process_is_there_until_its_last_thread_is_gone() -> None:
+    lines = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start();"
+    ends_first = f"{lines} ctypes.CDLL(None).syscall({EXIT[platform.machine()]}, 0)"
+    with subprocess.Popen([sys.executable, "-c", ends_first]) as process:
+        stat = Path(f"/proc/{process.pid}/stat")
+        until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "Z", "its first thread has ended")
+        assert state_of(process.pid, "threading") is State.RUNNING
+        process.kill()
+        until(lambda: state_of(process.pid, "threading") is State.STOPPED, "it is gone")
 
 
 def test_two_commands_do_not_change_a_cluster_at_once(tmp_path: Path) -> None:
@@ -89,6 +108,10 @@ def test_brokers_are_killed_and_mended(alone: Shell) -> None:
     alone("start", 1, 2, *place)
     until(lambda: alone("status", "--json").json["under_replicated"] == 0, "all replicas are in sync")
     assert sorted(map(int, alone("consume", "t", "--from-beginning").lines)) == list(range(100))
+    alone("kill", 1, 2, 3, *place)
+    told = alone("status", *place, expect=1).err
+    assert f"strandline start 1 2 3 --dir {alone.directory / 'cluster'}" in told
+    alone("start", 3, 1, 2, *place)
     alone("pause", 1, *place)
     alone("kill", 2, *place)
     assert alone("down", *place, "--json").json["stopped"] == 3, (

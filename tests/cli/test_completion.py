@@ -55,21 +55,34 @@ def test_scripts_are_what_their_shell_can_read(alone: Shell, shell: str) -> None
     subprocess.run([found, "-n"], input=script, text=True, check=True)
 
 
-def test_bash_completes(alone: Shell, tmp_path: Path) -> None:
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("bash is not installed")
-    command = tmp_path / "strandline"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m strandline.cli.main "$@"\n')
-    command.chmod(0o755)
-    script = alone("completion", "bash").out
-    asks = f"""{script}
+ASKS = {
+    "bash": """{script}
 COMP_WORDS=(strandline pau) COMP_CWORD=1
 _strandline_complete strandline
 printf '%s\\n' "${{COMPREPLY[@]}}"
-"""
-    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        [bash, "-c", asks], env={**os.environ, **path}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "pause\n"
+""",
+    "zsh": """compdef() {{ }}
+_arguments() {{ print -r -- "$*" }}
+{script}
+words=(strandline pau) CURRENT=2
+_strandline_complete
+""",
+    "fish": """{script}
+complete -C 'strandline pau'
+""",
+}
+"""What a person's key does, without a terminal; zsh's own `_arguments` needs one."""
+
+
+@pytest.mark.parametrize("shell", ASKS)
+def test_shells_complete(alone: Shell, tmp_path: Path, shell: str) -> None:
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"{shell} is not installed")
+    command = tmp_path / "strandline"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m strandline.cli.main "$@"\n')
+    command.chmod(0o755)
+    asks = ASKS[shell].format(script=alone("completion", shell).out)
+    whole = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run([found, "-c", asks], env=whole, capture_output=True, text=True, check=True)
+    assert "pause" in done.stdout and "start" not in done.stdout, done.stderr

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from strandline.cli import reach
 from strandline.cli.app import GROUPS, ORDER
 from strandline.cli.reach import REFUSED, SILENT, own_cluster, told, why_unreachable
 from strandline.client.network.cluster import reasons
 from strandline.local.cluster import LocalCluster
 from strandline.local.ports import free_ports
+from strandline.protocol.errors import NetworkException
 from tests.cli.conftest import Shell
 
 ASKING = [
@@ -108,7 +110,19 @@ def test_the_cluster_of_up_is_named_with_what_brings_it_back(tmp_path: Path) -> 
     cluster = LocalCluster(tmp_path, 2, first_port=None)
     said = told({"localhost:9092": REFUSED}, cluster)
     assert f"Of the cluster in {tmp_path}, ZooKeeper is stopped, broker 1 is stopped" in said
-    assert said.endswith("strandline start zookeeper 1 2")
+    assert said.endswith(f"strandline start zookeeper 1 2 --dir {tmp_path}")
+
+
+def test_who_listens_and_does_not_answer_is_told_before_time_is_up(
+    full: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reach, "SILENCE_S", 0.05)
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        silent = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(NetworkException) as raised:
+            reach.connect(silent, default_api_timeout_ms=1_500, request_timeout_ms=1_000)
+    assert f"something listens at {silent} and has not answered yet" in capsys.readouterr().err
+    assert f"no broker answered: {silent}: no answer within 1 s" in str(raised.value)
 
 
 def test_a_file_that_is_no_clusters_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

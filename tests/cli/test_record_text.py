@@ -1,6 +1,7 @@
 """Pure parts of `produce` and `consume`: times, where to begin, templates, lines, pieces of input."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -48,8 +49,14 @@ def test_durations(text: str, ms: int | None) -> None:
         *((wrong, None) for wrong in ("", "now", "2026-13-01", "-5", "1h")),
     ],
 )
-def test_times_are_utc_where_nothing_else_is_said(text: str, ms: int | None) -> None:
-    assert instant_ms(text) == ms
+def test_times_are_utc_where_nothing_else_is_said(
+    text: str, ms: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        assert instant_ms(text) == ms
+    time.tzset()
 
 
 def test_a_time_is_shown_in_utc() -> None:
