@@ -201,6 +201,18 @@ async def test_a_topic_is_created_from_the_page(cluster: LocalCluster, page: Pag
     await page.until(f"!!{row('made-0')}")
 
 
+async def test_a_partition_tells_why_it_is_as_it_is(cluster: LocalCluster, page: Page) -> None:
+    await page.open(url(cluster, 1))
+    button = f"{row('orders-0')}?.querySelector('button.pill')"
+    await page.until(f"!!{button}")
+    await page.evaluate(f"{button}.click()")
+    told = await page.until("document.querySelector('dialog.why .told p:not(.soft)')?.innerText")
+    leader = await page.evaluate(f"{row('orders-0')}.dataset.leader")
+    assert told.startswith(f"broker {leader} leads orders-0 ")
+    await page.press("Escape")
+    await page.until("!document.querySelector('dialog.why')")
+
+
 async def test_the_page_shows_a_failover_while_it_happens(cluster: LocalCluster, page: Page) -> None:
     with Admin(cluster.bootstrap) as admin:
         (topic,) = admin.describe_topics(["orders"])

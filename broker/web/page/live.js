@@ -21,8 +21,8 @@ export const now = () => Date.now() + ahead;
 export async function get(path, options = {}) {
   const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS), ...options });
   if (answer.status === 304) return null;
-  const document = await answer.json().catch(() => ({ error: `status ${answer.status}` }));
-  if (!answer.ok) throw new Error(document.error || `status ${answer.status}`);
+  const document = await answer.json().catch(() => ({ error: `its answer was cut off (status ${answer.status})` }));
+  if (!answer.ok || document.error) throw new Error(document.error || `status ${answer.status}`);
   const told = Number(answer.headers.get("Strandline-Now-Ms"));
   if (told) ahead = told - Date.now();
   return { document, tag: answer.headers.get("ETag") };

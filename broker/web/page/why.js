@@ -6,9 +6,12 @@ import { get } from "./live.js";
 const ROUTE = "GET /why/{question}/{partition}";
 let asked = null;
 
-/** Whether this broker answers why; asked once. */
+/** Whether this broker answers why; asked once, and again if there was no answer. */
 export function canTellWhy() {
-  asked ??= get("/").then((found) => ROUTE in found.document.routes, () => false);
+  asked ??= get("/").then((found) => ROUTE in found.document.routes).catch(() => {
+    asked = null;
+    return false;
+  });
   return asked;
 }
 
