@@ -81,6 +81,7 @@ class ProducerConfig(ClientConfig):
     interceptors: tuple[ProducerInterceptor, ...] = ()
     transactional_id: str | None = Field(None, min_length=1)
     transaction_timeout_ms: int = Field(60_000, ge=1, le=(1 << 31) - 1)
+    ask_durability: bool = False  # have the leader tell who had each batch when it was acknowledged
 
     @model_validator(mode="before")
     @classmethod
@@ -101,6 +102,12 @@ class ProducerConfig(ClientConfig):
             raise ValueError("enable_idempotence needs max_in_flight <= 5")
         if self.transactional_id is not None and not self.enable_idempotence:
             raise ValueError("transactional_id needs enable_idempotence, with acks='all', max_in_flight <= 5")
+        return self
+
+    @model_validator(mode="after")
+    def _check_durability(self) -> Self:
+        if self.ask_durability and self.required_acks != -1:
+            raise ValueError("ask_durability needs acks='all': otherwise only the leader is waited for")
         return self
 
     @model_validator(mode="after")

@@ -10,12 +10,14 @@ from ..protocol.records import Header
 __all__ = [
     "CommittedOffset",
     "ConsumerRecord",
+    "Durability",
     "GroupMetadata",
     "Header",
     "Headers",
     "OffsetAndTimestamp",
     "ProducerRecord",
     "Receipt",
+    "ReplicaCopy",
     "TimestampType",
     "TopicPartition",
     "as_offset",
@@ -32,6 +34,52 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1  # the leader, when it appended the record
 
 
+class ReplicaCopy(NamedTuple):
+    """An in-sync replica that had a record when it was acknowledged.
+
+    `after_us`: how many microseconds after the append on the leader it was known to have it; 0 for the
+    leader, None if it had it already when it was sent again.
+    """
+
+    broker: int
+    after_us: int | None
+
+    def __str__(self) -> str:
+        if self.after_us is None:
+            return f"{self.broker} (before)"
+        return f"{self.broker} (+{self.after_us / 1000:.1f} ms)" if self.after_us else str(self.broker)
+
+
+class Durability(NamedTuple):
+    """Who had a record when it was acknowledged (acks=all); the leader is the first of `copies`.
+
+    `replicas` is how many the partition has, `min_isr` how many acks=all asks for at least. `is_flushed`: it
+    was on the leader's disk; else in its page cache, which a crash of the process does not lose, but a power
+    loss does.
+    """
+
+    copies: tuple[ReplicaCopy, ...]
+    replicas: int
+    min_isr: int
+    is_flushed: bool
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The brokers that had it, the leader first."""
+        return tuple(copy.broker for copy in self.copies)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as plain values, for JSON."""
+        return self._asdict() | {"copies": [copy._asdict() for copy in self.copies]}
+
+    def __str__(self) -> str:
+        """One line, e.g. `broker 1, 2 (+1.2 ms), 3 (+1.9 ms); 3 of 3 replicas, in page cache`."""
+        holders = ", ".join(map(str, self.copies))
+        where = "flushed" if self.is_flushed else "in page cache"
+        alone = "; acks=all meant one replica" if len(self.copies) == 1 else ""
+        return f"broker {holders}; {len(self.copies)} of {self.replicas} replicas, {where}{alone}"
+
+
 class Receipt(NamedTuple):
     """Where an acknowledged record is. With acks=0, or a duplicate too old to be known, `offset` is -1."""
 
@@ -39,6 +87,33 @@ class Receipt(NamedTuple):
     partition: int
     offset: int
     timestamp: int
+
+    @property
+    def durability(self) -> Durability | None:
+        """Who had the record; None unless the producer asks (`ask_durability`) and the broker tells."""
+        return None
+
+
+class DurableReceipt(Receipt):
+    """A receipt that tells who had the record. Equal to one that does not, if the record is the same."""
+
+    _durability: Durability | None
+
+    @property
+    def durability(self) -> Durability | None:
+        """Who had the record."""
+        return self._durability
+
+
+def receipt_of(
+    topic: str, partition: int, offset: int, timestamp: int, durability: Durability | None
+) -> Receipt:
+    """A receipt, with its durability if that is known."""
+    if durability is None:
+        return Receipt(topic, partition, offset, timestamp)
+    receipt = DurableReceipt(topic, partition, offset, timestamp)
+    receipt._durability = durability
+    return receipt
 
 
 class ProducerRecord(NamedTuple):

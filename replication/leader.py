@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from ..base.types import BrokerId, Epoch, Incarnation, Offset
 from ..base.values import dataclass
+from .durability import BEFORE, Copies
 from .effects import (
     NOTHING,
     CheckBatch,
@@ -77,6 +78,7 @@ class Leader:
         "_must_ack",
         "_retry_at",
         "_revalidate_at",
+        "copies",
         "end_offset",
         "epoch",
         "epoch_start",
@@ -123,6 +125,7 @@ class Leader:
         members = frozenset(mandate.isr)
         others = sorted((members | frozenset(mandate.replicas)) - {me})
         self._followers = {b: Progress(now if b in members else NEVER) for b in others}
+        self.copies: dict[Copies, None] = {}  # that producers have asked for and are not acknowledged yet
         self._busy = False  # a write or a read of the state is under way
         self._interrupted = False  # the state znode must be read once more, even if the ISR is complete
         self._retry_at: Seconds = NEVER
@@ -170,6 +173,25 @@ class Leader:
             progress.beat(self.end_offset)
         return progress
 
+    def watch(self, required: Offset, now: Seconds) -> Copies:
+        """See from now on who gets the records before `required`, until it is forgotten."""
+        copies = Copies(required, now)
+        for broker, progress in self._followers.items():
+            copies.fetched(broker, progress.end_offset, BEFORE)
+        self.copies[copies] = None
+        return copies
+
+    def forget(self, copies: Copies) -> None:
+        """Nobody asks any more. May be called twice."""
+        self.copies.pop(copies, None)
+
+    def holders(self, copies: Copies) -> list[tuple[BrokerId, Seconds]]:
+        """The ISR members that have these records, this broker first, and how long after the append that was
+        seen; -1 if they had them before.
+        """
+        others = ((broker, copies.after(broker)) for broker in sorted(self.isr.members - {self.me}))
+        return [(self.me, 0.0), *((broker, after) for broker, after in others if after is not None)]
+
     def low_watermark(self, log_start: Offset) -> Offset:
         """The offset below which no live replica holds a record. The leader's log begins at `log_start`.
 
@@ -207,6 +229,8 @@ class Leader:
         progress.beat(self.end_offset)
         if not progress.fetched(offset, incarnation, self.end_offset, now):
             return NOTHING
+        for copies in self.copies:
+            copies.fetched(follower, offset, now)
         effects: Effects = (CheckBatch(offset),) if progress.repeats == REPEATS else NOTHING
         if follower not in self.isr.members:
             effects = (*effects, *self._maybe_grow(follower, progress, now))

@@ -6,6 +6,7 @@ so), acks=all when the high watermark has passed it. acks=0 gets no answer; an e
 connection, so that the producer notices.
 A batch in another codec than its topic's compression.type is recompressed first (replicas/recompression.py).
 The first batch of a transaction in a partition waits for its coordinator (transactions/produced.py).
+A producer may ask who had its batches when they were acknowledged (replication/durability.py).
 Left to others: the checks and the append (replicas/partition.py), the wait (replicas/purgatory.py).
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...base.types import NO_OFFSET, TopicPartition
+from ...base.types import NO_OFFSET, Offset, TopicPartition
 from ...protocol.apis import Api
 from ...protocol.batches import HEADER_SIZE
 from ...protocol.errors import (
@@ -25,14 +26,18 @@ from ...protocol.errors import (
     error_for,
 )
 from ...protocol.messages.produce import (
+    BatchDurability,
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    ReplicaCopy,
     TopicProduceResponse,
 )
 from ...protocol.primitives import Slices
+from ...replication.durability import Copies
+from ...replication.leader import Leader
 from ..network.exchange import Exchange, HandlerEntry, Held, Place
 from ..replicas.partition import Partition
 from ..replicas.purgatory import AckQueue, Waiter
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
 
 ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
 ZSTD_FROM = 7
+MICROSECONDS = 1_000_000
 HINTS_FROM = 10
 NO_KEY = "records of a compacted topic need a key"
 
@@ -112,9 +118,16 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
         _say_nothing(exchange, responses)
         return None
     if waits:
-        pending = PendingProduce(broker, exchange, responses)
+        pending = _pending(broker, exchange, request, responses)
         return pending.wait(waits, max(request.timeout_ms, 0) / 1000)
     return _respond(broker, exchange, responses)
+
+
+def _pending(
+    broker: "BrokerContext", exchange: Exchange, request: ProduceRequest, responses: Responses
+) -> "PendingProduce":
+    kind = PendingProduce if not request.wants_durability else WitnessedProduce
+    return kind(broker, exchange, responses)
 
 
 def _recode(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest) -> None:
@@ -247,6 +260,61 @@ class PendingProduce(Waiter):
     def response(self) -> ProduceResponse:
         """The answer as things are now."""
         return _respond(self._broker, self._exchange, self._responses)
+
+
+class WitnessedProduce(PendingProduce):
+    """One whose producer asks who had its batches. Others pay nothing for it."""
+
+    __slots__ = ("_watched",)
+
+    def wait(self, waits: list[Wait], seconds: float) -> ProduceResponse | None:
+        """Watch the followers from here on: nothing has been awaited since the appends."""
+        self._watched: list[tuple[Leader, Copies] | None] = []
+        for _, partition, queue, required in waits:
+            leader = partition.leading
+            watched = None
+            if leader is not None and queue is partition.acks:
+                watched = leader, leader.watch(Offset(required), partition.shared.loop.time())
+            self._watched.append(watched)
+        return super().wait(waits, seconds)
+
+    def reached(self, place: int, code: ErrorCode) -> None:
+        watched, self._watched[place] = self._watched[place], None
+        if watched is not None:
+            leader, copies = watched
+            leader.forget(copies)
+            if not code:
+                key, partition, _, required = self._waits[place]
+                self._responses[key] = _witnessed(self._responses[key], partition, leader, copies, required)
+        super().reached(place, code)
+
+    def _time_out(self) -> None:
+        for watched in self._watched:
+            if watched is not None:
+                watched[0].forget(watched[1])
+        super()._time_out()
+
+
+def _witnessed(
+    answer: PartitionProduceResponse, partition: Partition, leader: Leader, copies: Copies, required: int
+) -> PartitionProduceResponse:
+    """The answer with who had the batch when the high watermark passed it."""
+    held = [
+        ReplicaCopy(broker=broker, after_us=-1 if after < 0 else round(after * MICROSECONDS))
+        for broker, after in leader.holders(copies)
+    ]
+    return PartitionProduceResponse(
+        index=answer.index,
+        base_offset=answer.base_offset,
+        log_append_time_ms=answer.log_append_time_ms,
+        log_start_offset=answer.log_start_offset,
+        durability=BatchDurability(
+            copies=held,
+            replicas=len(leader.replicas),
+            min_isr=leader.min_isr,
+            is_flushed=partition.log.flushed_offset >= required,
+        ),
+    )
 
 
 def _respond(broker: "BrokerContext", exchange: Exchange, responses: Responses) -> ProduceResponse:

@@ -31,9 +31,11 @@ from ..console import (
 from ..reach import reached
 from ..times import TIMES, instant_ms
 from .input import Header, Outgoing, Shape, records
+from .receipts import Printer, Receipts, printer, silent
 from .text import Format, unescaped
 
 IN_FLIGHT_MAX = 10_000
+ACKS_ALL = ("all", "-1")
 RECORD_BYTES_MAX = 64 << 20
 """Of a whole file; what a topic takes of that (`max.message.bytes`) its leader says."""
 
@@ -95,6 +97,7 @@ def produce(
     compression: Annotated[Compression, typer.Option(help="how to compress batches")] = Compression.none,
     acks: Annotated[str, typer.Option(help="acknowledgements to wait for: all, 1 or 0")] = "all",
     timeout: Annotated[float, typer.Option(min=0.1, help="give up on a record after this many seconds")] = 30,
+    receipts: Receipts = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -117,7 +120,8 @@ def produce(
         options: dict[str, Any] = {"acks": acks, "compression_type": compression.value}
         if whole:
             options |= {"max_request_size": RECORD_BYTES_MAX, "buffer_memory": 2 * RECORD_BYTES_MAX}
-        sent = asyncio.run(_send(reached(bootstrap), topic, options, timeout, given))
+        show = printer(as_json) if receipts else silent
+        sent = asyncio.run(_send(reached(bootstrap), topic, options, timeout, given, show))
         if as_json:
             print_json({"topic": topic, "acknowledged": sent})
         else:
@@ -171,12 +175,18 @@ async def _one_tombstone(shape: Shape) -> AsyncIterator[Outgoing]:
 
 
 async def _send(
-    bootstrap: str, topic: str, given: dict[str, Any], timeout: float, records: AsyncIterator[Outgoing]
+    bootstrap: str,
+    topic: str,
+    given: dict[str, Any],
+    timeout: float,
+    records: AsyncIterator[Outgoing],
+    show: Printer,
 ) -> int:
     acknowledged = 0
     columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed:,}"), TimeElapsedColumn())
     options: dict[str, Any] = {**given, "linger_ms": 5, "key_serializer": "bytes", **PATIENCE}
     options["delivery_timeout_ms"] = int(timeout * 1000)
+    options["ask_durability"] = show is not silent and given["acks"] in ACKS_ALL
     quiet = sys.stdin.isatty() or not err.is_terminal
     async with Producer(bootstrap, **options) as producer:
         with Progress(*columns, console=err, transient=True, disable=quiet) as progress:
@@ -195,8 +205,10 @@ async def _send(
                     )
                 )
                 while waiting and (waiting[0].done() or len(waiting) >= IN_FLIGHT_MAX):
-                    await waiting.popleft()
+                    show(await waiting.popleft())
                     acknowledged += 1
                     progress.update(task, completed=acknowledged)
-            acknowledged += len(await asyncio.gather(*waiting))
+            for receipt in await asyncio.gather(*waiting):
+                show(receipt)
+                acknowledged += 1
     return acknowledged

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, overload
 
-from ..results import Receipt
+from ..results import Durability, Receipt, receipt_of
 from .partition_queues import Run
 
 UNKNOWN = -1
@@ -29,6 +29,7 @@ class Acknowledged(NamedTuple):
     partition: int
     offset: int  # of its first record; -1: not told
     timestamp: int  # of the append; -1: those of the records are kept
+    durability: Durability | None = None
 
 
 class Refused(NamedTuple):
@@ -152,9 +153,11 @@ class Outcomes:
             if isinstance(one, Refused)
         ]
 
-    def run_acknowledged(self, run: Run, partition: int, offset: int, append_time: int) -> None:
+    def run_acknowledged(
+        self, run: Run, partition: int, offset: int, append_time: int, durability: Durability | None
+    ) -> None:
         """A run is in the log, from `offset` on."""
-        self._settle(Acknowledged(run, partition, offset, append_time))
+        self._settle(Acknowledged(run, partition, offset, append_time, durability))
 
     def run_refused(self, run: Run, error: Exception) -> None:
         """A run was given up."""
@@ -174,7 +177,7 @@ class Outcomes:
         timestamp = one.timestamp if one.timestamp >= 0 else one.run.timestamp
         if timestamp < 0:
             timestamp = int(self._times[row])
-        return Receipt(topic, one.partition, offset, timestamp)
+        return receipt_of(topic, one.partition, offset, timestamp, one.durability)
 
     def _of(self, at: int) -> Outcome:
         assert self._left == 0, "receipts are handed out when all are there"

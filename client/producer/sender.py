@@ -23,6 +23,7 @@ from ...protocol.errors import (
     error_for,
 )
 from ...protocol.messages.produce import (
+    BatchDurability,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -33,7 +34,7 @@ from ...protocol.messages.producers import InitProducerIdRequest
 from ..config import ProducerConfig
 from ..network.cluster import Cluster
 from ..network.connection import Connection, ConnectionLost
-from ..results import Receipt
+from ..results import Durability, Receipt, ReplicaCopy, receipt_of
 from .accumulator import Accumulator
 from .partition_queues import (
     ANSWER_SLACK_SECONDS,
@@ -90,6 +91,7 @@ class Sender:
         self._identity: Identity | None = None
         self._asking_identity = False
         self._acks = config.required_acks
+        self._warned: set[str] = set()  # topics where acks=all has meant one replica
 
     def start(self) -> None:
         """Begin to send."""
@@ -213,6 +215,7 @@ class Sender:
             acks=self._acks,
             timeout_ms=self._config.request_timeout_ms,
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+            wants_durability=self._config.ask_durability,
         )
 
     def _unbuilt(self, batch: ProducerBatch[Token], trouble: Exception) -> None:
@@ -264,19 +267,40 @@ class Sender:
         base = result.base_offset if result is not None and known else -1
         append_time = result.log_append_time_ms if result is not None else -1
         topic, partition = batch.partition
+        durability = (
+            None if result is None or result.durability is None else self._held(topic, result.durability)
+        )
         tokens, batch.tokens = batch.tokens, []
         offset = base
         for token in tokens:
             if isinstance(token, Run):
-                token.sink.run_acknowledged(token, partition, offset, append_time)
+                token.sink.run_acknowledged(token, partition, offset, append_time, durability)
                 offset += token.count if base >= 0 else 0
                 continue
             sink, index, timestamp = token
             stamped = timestamp if append_time < 0 else append_time
-            sink.acknowledged(index, Receipt(topic, partition, offset, stamped))
+            sink.acknowledged(index, receipt_of(topic, partition, offset, stamped, durability))
             offset += 1 if base >= 0 else 0
         self._accumulator.release(batch)
         self._freed()
+
+    def _held(self, topic: str, told: BatchDurability) -> Durability:
+        """Who had a batch. Warns once for each topic where acks=all has meant one broker."""
+        copies = tuple(
+            ReplicaCopy(one.broker, one.after_us if one.after_us >= 0 else None) for one in told.copies
+        )
+        if len(copies) == 1 and topic not in self._warned:
+            self._warned.add(topic)
+            log.warning(
+                "single_replica_acknowledged",
+                topic=topic,
+                broker=copies[0].broker,
+                replicas=told.replicas,
+                min_isr=told.min_isr,
+                reason="acks=all waits for the replicas in sync, and the leader is alone; "
+                "min.insync.replicas=2 refuses that",
+            )
+        return Durability(copies, told.replicas, told.min_isr, told.is_flushed)
 
     def _failed(self, node: int, batch: ProducerBatch[Token], error: Exception, epoch: int) -> None:
         lane = self._accumulator.lane(batch.partition)

@@ -2,6 +2,8 @@
 
 from ..schema import Int32, String, struct
 
+OURS = 10_000  # the first tag of fields that only Strandline knows
+
 
 @struct
 class LeaderIdAndEpoch:

@@ -2,10 +2,11 @@
 
 v3 batches of magic 2, transactional id · v5 log start offset · v7 zstd · v8 errors of single records
 v9 flexible · v10 where the leader went · v11 may answer TRANSACTION_ABORTABLE
+A field with a tag from 10000 on is our own: others skip it, and it is only sent to those that ask for it.
 """
 
-from ..schema import Int16, Int32, Int64, Records, String, message, since, struct, tagged
-from .common import LeaderIdAndEpoch, NodeEndpoint
+from ..schema import Bool, Int16, Int32, Int64, Records, String, message, since, struct, tagged
+from .common import OURS, LeaderIdAndEpoch, NodeEndpoint
 
 
 @struct
@@ -26,12 +27,15 @@ class TopicProduceData:
 
 @message(key=0, versions=(3, 11), flexible=9)
 class ProduceRequest:
-    """`acks`: -1 all in-sync replicas, 1 the leader, 0 no answer at all."""
+    """`acks`: -1 all in-sync replicas, 1 the leader, 0 no answer at all. With `wants_durability` the answer
+    to -1 tells who had each batch.
+    """
 
     transactional_id: String | None = None
     acks: Int16
     timeout_ms: Int32
     topic_data: list[TopicProduceData]
+    wants_durability: Bool = tagged(OURS, since=9, default=False)
 
 
 @struct
@@ -40,6 +44,28 @@ class BatchIndexAndErrorMessage:
 
     batch_index: Int32
     batch_index_error_message: String | None = None
+
+
+@struct
+class ReplicaCopy:
+    """A member of the ISR that had the batch when it was acknowledged, and how long after its append on the
+    leader it was known to have it, in µs: 0 for the leader, -1 if it had it before this request.
+    """
+
+    broker: Int32
+    after_us: Int64 = -1
+
+
+@struct
+class BatchDurability:
+    """Who had a batch when acks=all was answered. `is_flushed`: on the leader's disk, not only in its page
+    cache.
+    """
+
+    copies: list[ReplicaCopy]
+    replicas: Int16
+    min_isr: Int16
+    is_flushed: Bool = False
 
 
 @struct
@@ -54,6 +80,7 @@ class PartitionProduceResponse:
     record_errors: list[BatchIndexAndErrorMessage] = since(8, default=[])
     error_message: String | None = since(8, default=None)
     current_leader: LeaderIdAndEpoch | None = tagged(0, since=10, default=None)
+    durability: BatchDurability | None = tagged(OURS, since=9, default=None)
 
 
 @struct

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from strandline.base.types import BrokerId, Epoch, Incarnation, Offset
+from strandline.replication.durability import Copies
 from strandline.replication.effects import (
     CheckBatch,
     Effects,
@@ -50,6 +51,11 @@ def said(effects: Effects) -> list[str]:
     return lines
 
 
+def told(holder: tuple[BrokerId, float]) -> str:
+    broker, after = holder
+    return f"{broker} before" if after < 0 else f"{broker} +{round(after * 1_000_000)} us"
+
+
 class Story:
     """One leader and its clock."""
 
@@ -58,10 +64,16 @@ class Story:
         self.now = 0.0
         self.membership = LiveBrokers(frozenset(map(BrokerId, range(1, 10))))
         self.leader: Leader
+        self.watched: Copies
 
     def perform(self, event: str) -> list[str]:
         if event == "who holds what?":
             return [f"low watermark {self.leader.low_watermark(self.log_start)}"]
+        if found := re.fullmatch(r"who gets what is before (\d+)\?", event):
+            self.watched = self.leader.watch(Offset(int(found[1])), self.now)
+            return ["watched"]
+        if event == "who had it?":
+            return [", ".join(map(told, self.leader.holders(self.watched)))]
         if event == "is it forsaken?":
             return ["yes" if self.leader.is_forsaken(self.now) else "no"]
         for pattern, method in self.VERBS.items():
