@@ -6,7 +6,7 @@ Left to others: what each part asks (the files ask_*.py), what follows (checks_*
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from .ask_broker import Asked, ask_broker, dial, opinion_of
 from .ask_groups import ask_groups, watch
 from .ask_topics import ask_moves, ask_topics, ask_why, worth_explaining
 from .ask_transactions import ask_transactions
-from .ask_zookeeper import ask_zookeeper
+from .ask_zookeeper import ask_zookeeper, servers_of
 from .checks_groups import held_back
 from .facts import BrokerFacts, Dial, Facts, LocalProcess, Reach, TopicFacts, ZkFacts
 from .local_brokers import local_processes
@@ -108,7 +108,8 @@ async def _rest(
         if one.probe is not None and one.dial.broker in (None, id) and one.metadata is not None
     }
     await _settle(live)
-    zookeeper_at = wishes.zookeeper or _named_by_brokers(asked)
+    named = named_by_brokers(asked.values())
+    zookeeper_at = wishes.zookeeper or (None if named is None or is_elsewhere(named, dials) else named)
     (topics, moving), zookeeper, groups = await asyncio.gather(
         _topics(live),
         _zookeeper(zookeeper_at, wishes.wait_s),
@@ -132,7 +133,7 @@ async def _rest(
         transactions,
         zookeeper,
         local,
-        tuple(_not_seen(brokers, live, answers, zookeeper_at)),
+        tuple(_not_seen(brokers, live, answers, zookeeper_at or named, zookeeper is not None)),
     )
 
 
@@ -171,8 +172,17 @@ async def _topics(live: Mapping[int, Asked]) -> tuple[Mapping[str, TopicFacts], 
     return topics, moving
 
 
-def _named_by_brokers(asked: Mapping[int, Asked]) -> str | None:
-    return next((found for one in asked.values() if (found := one.configs.get("zookeeper.connect"))), None)
+def named_by_brokers(asked: Iterable[Asked]) -> str | None:
+    """The first zookeeper.connect; None if no broker has one, as with a quorum of controllers."""
+    return next((found for one in asked if (found := one.configs.get("zookeeper.connect"))), None)
+
+
+def is_elsewhere(connect: str, dials: Iterable[Dial]) -> bool:
+    """Whether ZooKeeper's address means another machine here: the brokers' own, and they are not here."""
+    places, _ = servers_of(connect)
+    reached = [ip for dial in dials if dial.answers for ip in dial.ips]
+    own = [host == "localhost" or host.startswith("127.") or host == "::1" for host, _ in places]
+    return all(own) and bool(reached) and not any(ip.startswith("127.") or ip == "::1" for ip in reached)
 
 
 async def _zookeeper(connect: str | None, wait_s: float) -> ZkFacts | None:
@@ -202,6 +212,7 @@ def _not_seen(
     live: Mapping[int, Asked],
     answers: list[MetadataResponse],
     zookeeper_at: str | None,
+    is_zookeeper_seen: bool,
 ) -> list[str]:
     """What could not be looked at, with the reason."""
     found = []
@@ -213,6 +224,10 @@ def _not_seen(
         )
     if zookeeper_at is None and live:
         found.append("ZooKeeper: no broker names one, and --zookeeper is not given")
+    elif zookeeper_at is not None and not is_zookeeper_seen:
+        found.append(
+            f"ZooKeeper: {zookeeper_at} is the brokers' own machine; give its address here with --zookeeper"
+        )
     if answers and not live:
         found.append("topics and groups: no broker answers at the address that it advertises")
     return found

@@ -11,6 +11,7 @@ from strandline.base.types import TopicPartition
 from strandline.broker.why_answers import Evidence
 from strandline.cli.doctor.ask_zookeeper import read_srvr, servers_of
 from strandline.cli.doctor.checks_groups import standing_still
+from strandline.cli.doctor.collect import is_elsewhere
 from strandline.cli.doctor.facts import (
     BrokerFacts,
     Clock,
@@ -168,6 +169,20 @@ def test_one_dead_bootstrap_server_of_several_is_a_warning_and_all_of_them_are_c
     assert "no space left on device" in found.because[0] and found.remedy == "strandline start 1"
 
 
+def test_a_broker_that_is_a_bootstrap_server_too_is_told_of_once() -> None:
+    gone = dialled(9093, Reach.REFUSED)
+    facts = with_broker(dial=gone, opinion=None)
+    only(replace(facts, bootstrap=(dialled(9092), gone)), "advertised_refused")
+
+
+def test_the_worst_comes_first() -> None:
+    facts = with_broker(dial=dialled(9093, Reach.REFUSED), opinion=None)
+    topics = {"orders": topic(min_isr=1), "alone": topic("alone", (1,), 1)}
+    late = {**facts.brokers, 1: broker(1, clock=Clock(5_000, 1, "it"))}
+    severities = [each.severity for each in judge(replace(facts, brokers=late, topics=topics))]
+    assert severities == sorted(severities, key=list(Severity).index) and len(set(severities)) == 3
+
+
 def test_another_listener_that_is_not_reached_is_a_note() -> None:
     facts = with_broker(listeners={"INTERNAL": dialled(19093, Reach.UNRESOLVED)})
     found = only(facts, "listener_unreachable")
@@ -297,6 +312,14 @@ def test_what_a_server_says_about_itself() -> None:
     assert servers_of("a:1, [::1]:2,c/root/x") == ([("a", 1), ("::1", 2), ("c", 2181)], "/root/x")
 
 
+def test_a_loopback_address_of_zookeeper_is_not_dialled_from_another_machine() -> None:
+    afar = dialled(9092, address="kafka.example:9092", ips=("10.1.2.3",))
+    assert is_elsewhere("localhost:2181/kafka", [afar])
+    assert is_elsewhere("127.0.0.1:2181,127.0.0.1:2182", [afar])
+    assert not is_elsewhere("localhost:2181", [dialled(9092)])
+    assert not is_elsewhere("zk-1:2181,localhost:2181", [afar])
+
+
 # --- machines --------------------------------------------------------------------------------------
 
 
@@ -331,6 +354,8 @@ def test_disks(directory: Directory, check: str, severity: Severity) -> None:
     assert (
         judge(with_broker(directories=(Directory("/d", False), Directory("/e", False, False, 10, 1)))) == []
     )
+    without_sizes = (Directory("/d", False), Directory("/e", False, False, 0, 0))
+    assert judge(with_broker(directories=without_sizes)) == []
 
 
 # --- topics ----------------------------------------------------------------------------------------
