@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ..base.extras import ExtraMissing
 from ..client.config import ConfigError
 from ..client.producer.producer import BufferExhausted
 from ..local.embedded_zookeeper import EnvironmentProblem
@@ -63,7 +64,7 @@ def clear_errors() -> Iterator[None]:
         yield
     except (WrongUsage, ConfigError) as error:
         fail(str(error), 2)
-    except (Failure, EnvironmentProblem) as error:
+    except (Failure, EnvironmentProblem, ExtraMissing) as error:
         fail(str(error), 1)
     except NetworkException as error:
         fail(_unreachable(error), 1)

@@ -14,6 +14,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from ..base.extras import require
 from .ports import free_ports
 from .processes import State, runs, state_of, wait_gone
 
@@ -63,10 +64,10 @@ def java() -> str:
 
 
 def jars() -> list[Path]:
-    """The jars of a ZooKeeper server, from the installed `pyspark` (which is not imported)."""
+    """The jars of a ZooKeeper server, from `pyspark`, which is not imported. Raises ExtraMissing."""
+    require("pyspark", "local", "a local ZooKeeper")
     spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise EnvironmentProblem("pyspark is missing: it carries ZooKeeper's jars. Run: pip install pyspark")
+    assert spec is not None and spec.origin is not None, "pyspark is a package with files"
     folder = Path(spec.origin).parent / "jars"
     return sorted(jar for jar in folder.glob("*.jar") if jar.name.startswith(JAR_STEMS))
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..base.extras import require
 from .embedded_zookeeper import EnvironmentProblem, java
 from .ports import free_ports
 
@@ -30,11 +31,11 @@ DAEMON_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 
 
 def home() -> Path:
-    """Spark's directory. Raises EnvironmentProblem if there is none."""
+    """Spark's directory. Raises ExtraMissing or EnvironmentProblem if it cannot run here."""
     java()
+    require("pyspark", "spark", "Spark on this machine")
     spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise EnvironmentProblem("pyspark is missing: it carries Spark. Run: pip install pyspark")
+    assert spec is not None and spec.origin is not None, "pyspark is a package with files"
     return Path(spec.origin).parent
 
 

@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from ..base.extras import require
 from ..base.types import TopicPartition
 from ..protocol.batches import BatchHeader, crc_ok
 from ..protocol.primitives import Malformed
@@ -76,6 +77,7 @@ class Reader:
         names: Sequence[str] | None = None,
     ) -> "Iterator[pa.RecordBatch]":
         """The same as Arrow, some rows at a time, with the schema of Spark's `kafka` source."""
+        require("pyarrow", "arrow", "arrow_batches")
         from ..protocol.column_arrow import to_arrow
 
         def convert(columns: "Columns") -> "pa.RecordBatch":
@@ -96,6 +98,7 @@ class Reader:
         names: Sequence[str] | None = None,
     ) -> "pa.Table":
         """The same as one table, which must fit in memory."""
+        require("pyarrow", "arrow", "to_arrow")
         import pyarrow as pa
 
         from ..protocol.column_arrow import to_arrow

@@ -38,7 +38,7 @@ SHARED = {
 
 LONGEST = (
     "group:spark", "group:conformance", "simulation/test_seeds.py", "client/spark/test_shipping.py",
-    "integration/test_recovery.py", "integration/test_why.py", "conformance/differential", "docker",
+    "integration/test_recovery.py", "integration/test_why.py", "conformance/differential", "group:docker",
     "client/spark/test_oldest_pyspark.py", "testing/verify/test_short.py", "conformance/test_leader_moves.py",
     "bench", "integration", "fuzzing", "conformance", "protocol/test_columns.py", "protocol/test_kernel.py",
     "protocol/test_kernel_build.py", "storage/test_corruption_sweep.py", "group:cli", "simulation",
@@ -67,6 +67,8 @@ def scope_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file.startswith("tests/cli/"):
         return "group:cli"
+    if file.startswith("tests/docker/"):  # one cluster at a time: its ports are those that users have
+        return "group:docker"
     if file.startswith(("tests/client/spark/", "tests/conformance/")):
         return shared_by(file) or file
     return file

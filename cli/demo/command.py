@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ...base.extras import require
 from ...client.admin.admin import Admin
 from ...client.consumer.consumer import Consumer
 from ...client.producer.producer import Producer
@@ -55,6 +56,9 @@ def demo(
     """Produce real events with acks=all, kill the leader in the middle, and account for every record."""
     with clear_errors():
         archive()
+        if spark:
+            require("pyspark", "demo", "Spark in the demo (--no-spark leaves it out)")
+            require("pyarrow", "demo", "Spark in the demo (--no-spark leaves it out)")
         controller_too = random.random() < 0.5 if controller is None else controller
         with tempfile.TemporaryDirectory(prefix="strandline-demo-") as temporary:
             held = _Demo(dir or Path(temporary), records, controller_too).run(spark)

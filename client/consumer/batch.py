@@ -6,6 +6,7 @@ Left to others: decoding (protocol/columns.py), Arrow (protocol/column_arrow.py)
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...base.extras import require
 from ...base.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Batch(NamedTuple):
         """An Arrow RecordBatch with the columns of Spark's Kafka source: key, value, topic, partition,
         offset, timestamp (µs, UTC), timestampType; `headers` if they are asked for, or those in `columns`.
         `pyarrow.Table.from_batches` joins several."""
+        require("pyarrow", "arrow", "to_arrow")
         from ...protocol.column_arrow import SCHEMA_WITH_HEADERS, to_arrow
 
         for name in columns or ():

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...base.clock import SystemClock
+from ...base.extras import require
 from ...base.tasks import Tasks
 from ...base.types import Clock, TopicPartition
 from ...protocol import kernel
@@ -226,6 +227,7 @@ class Producer:
         as UTF-8, null as a tombstone or as no key. Raises TypeError or ValueError if a column is missing, is
         of a type that cannot be sent, or would need a serializer.
         """
+        require("pyarrow", "arrow", "send_arrow")
         from . import record_columns as arrow  # here: others do without Arrow
 
         transaction = self._open_transaction()

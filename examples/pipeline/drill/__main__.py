@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from strandline.base.extras import ExtraMissing
 from strandline.cli.console import Failure, err, out
 from strandline.local.embedded_zookeeper import EnvironmentProblem
 
@@ -39,7 +40,7 @@ def main() -> int:
     try:
         final_screen(drill.run())
         good = drill.outcome.good
-    except* (Failure, EnvironmentProblem) as failed:
+    except* (Failure, EnvironmentProblem, ExtraMissing) as failed:
         for trouble in leaves(failed):
             err.print(str(trouble), style="red")
     if drill.outcome.samples and given.plot:
