@@ -4,8 +4,10 @@ import json
 import math
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -110,15 +112,25 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
             Consumer(cluster.bootstrap, group_id="readers", auto_offset_reset="earliest") as consumer,
         ):
             consumer.subscribe(["orders"])
-            with Producer(cluster.bootstrap) as producer:
-                for number in range(200):
-                    producer.send("orders", b"%d" % number)
-                producer.flush()
-            read = 0
-            while read < 200:
-                read += len(consumer.poll(1000))
-            consumer.commit()
-            yield running
+            ended = threading.Event()
+            with ThreadPoolExecutor(1) as pool:
+                writing = pool.submit(_write, cluster.bootstrap, ended)
+                try:
+                    while not consumer.poll(1000):
+                        assert not writing.done(), writing.exception()
+                    consumer.commit()
+                    yield running
+                finally:
+                    ended.set()
+                writing.result()
+
+
+def _write(bootstrap: str, ended: threading.Event) -> None:
+    """A record now and then: quantiles are of the last minute, and the panels may take longer."""
+    with Producer(bootstrap) as producer:
+        while not ended.wait(0.05):
+            producer.send("orders", b"one")
+        producer.flush()
 
 
 @pytest.mark.slow
