@@ -104,11 +104,12 @@ class LocalCluster:
         """Start everything and wait until all brokers know each other and topics can be created."""
         with ExitStack() as undo:
             undo.callback(self.kill)
+            slower = min(SLOWER_MAX, machine_is_slower())
             if self.own_zookeeper is not None:
-                self.own_zookeeper.start(ZOOKEEPER_S * min(SLOWER_MAX, machine_is_slower()))
+                self.own_zookeeper.start(ZOOKEEPER_S * slower)
             for broker in self.brokers.values():
                 broker.start()
-            self.wait_ready()
+            self.wait_ready(wait_s=READY_S * slower)
             undo.pop_all()
 
     def wait_ready(self, alive: int | None = None, wait_s: float = READY_S) -> None:
