@@ -234,18 +234,21 @@ def _joined(ordered: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+ISR_DECISIONS = frozenset({"isr_changed", "isr_reduced", "elected", "went_offline", "created"})
+
+
 def isr_points(decisions: Iterable[Values]) -> list[dict[str, Any]]:
     """Each change of the ISR, oldest first."""
     found: dict[tuple[int, tuple[int, ...]], dict[str, Any]] = {}
     for one in sorted(decisions, key=lambda each: int(each["at_ms"])):
         what = str(one["what"])
-        if what not in ("isr_changed", "isr_reduced", "elected", "went_offline", "created"):
+        if what not in ISR_DECISIONS and not what.startswith("became_"):
             continue
         if "isr" in one and isinstance(one.get("epoch"), int):
-            key = (int(one["epoch"]), tuple(one["isr"]))
+            key = (int(one["epoch"]), tuple(sorted(one["isr"])))
             told = {
                 "at_ms": one["at_ms"],
-                "isr": list(one["isr"]),
+                "isr": sorted(one["isr"]),
                 "sentence": sentence(one),
                 "by": one["by"],
             }
@@ -279,4 +282,9 @@ def broker_points(decisions: Iterable[Values]) -> list[dict[str, Any]]:
             broker = one["by"] if kind == "controller" else one.get("broker")
             told = {"at_ms": one["at_ms"], "broker": broker, "kind": kind, "sentence": sentence(one)}
             found[(what, int(broker or 0), int(one["at_ms"]))] = told
+        for broker in one.get("suspected", ()) if kind == "controller" else ():
+            gone = f"broker {broker} was found dead by a new controller"
+            found[("found_dead", broker, int(one["at_ms"]))] = {
+                "at_ms": one["at_ms"], "broker": broker, "kind": "suspected", "sentence": gone,
+            }  # fmt: skip
     return list(found.values())

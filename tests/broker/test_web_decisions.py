@@ -86,15 +86,23 @@ def test_a_lane_has_each_change_of_the_isr_once() -> None:
         [1, 2],
         [2, 3],
     ]
+    again = elected(6_000, 2, 3, 2, [2, 3])  # a new leader with the ISR that there was
+    assert [each["isr"] for each in isr_points([CREATED, FAILOVER, again])] == [[1, 2, 3], [2, 3]]
+    learned = decided("became_leading", 900, by=2, controller=False, leader=2, epoch=1, isr=[3, 2])
+    assert [each["isr"] for each in isr_points([learned, FAILOVER])] == [[2, 3]]  # the controller has gone
     (lane,) = lanes([("t", 0)], [CREATED, left], {}, 10_000)
     assert (lane["topic"], lane["partition"], len(lane["isr"])) == ("t", 0, 2)
 
 
 def test_events_of_brokers_are_those_the_controllers_saw() -> None:
     gone = {**decided("broker_gone", 4_000, broker=1, incarnation=1), "about": ""}
-    took = {**decided("became_controller", 3_000, by=2, epoch=2, brokers=[1, 2], suspected=[]), "about": ""}
+    took = {
+        **decided("became_controller", 3_000, by=2, epoch=2, brokers=[1, 2, 3], suspected=[3]),
+        "about": "",
+    }
     assert [(each["broker"], each["kind"]) for each in broker_points([gone, took])] == [
         (2, "controller"),
+        (3, "suspected"),
         (1, "gone"),
     ]
 
