@@ -11,6 +11,7 @@ start (node.py).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Protocol, TypeVar, runtime_checkable
 from uuid import UUID
@@ -23,6 +24,7 @@ from ..storage.directories.intact import Intactness
 from ..storage.directories.log_manager import AmbiguousDirectory, Logs, Obstructed, OldFormat
 from ..storage.directories.workers import Crew, one_by_one
 from ..storage.disk import DirectoryLocked, Disk, DiskError
+from ..storage.recovery.failure_scope import DISK_FAILS
 from ..zookeeper import documents, znodes
 from ..zookeeper.client import (
     BadVersion,
@@ -217,11 +219,19 @@ class Registration:
         except Obstructed as error:
             raise StartFailed(f"{error}: move it out of the log directory") from error
         except (OSError, DiskError) as error:
+            self._note_failure(error)
             raise StartFailed(f"cannot open the logs: {error}") from error
         for directory, reason in logs.places.offline.items():
             self._incarnations.give_up(directory, OSError(reason))
             logger.error("log_dir_offline", directory=directory, reason=reason)
         return logs
+
+    def _note_failure(self, error: OSError | DiskError) -> None:
+        """The last directory's disk failed: the next start vouches for nothing, even if it can read again."""
+        cause = error.error if isinstance(error, DiskError) else error
+        if cause.errno in DISK_FAILS:
+            with suppress(OSError):  # where this cannot be written, the next start fails in the same way
+                self._incarnations.note_doubt(None, str(error))
 
     async def register(self, endpoints: Sequence[ListenerAddress]) -> None:
         """Write this incarnation to the disks, then register it. Raises StartFailed if the id is taken."""

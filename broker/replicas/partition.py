@@ -38,6 +38,7 @@ from .ending_transactions import Ending, EndingTransactions
 from .purgatory import AckQueue
 from .recompression import target_of
 from .shared import Parked, ReplicaShared, Role, Traffic
+from .skipped_batches import SkippedBatches
 from .truncation import Cut, PendingTruncation, Restart
 from .validate_records import checked, timeless_limits
 from .verification_guards import Guard, VerificationGuards
@@ -51,10 +52,10 @@ class Partition:
     """One replica: its log, and the rules (replication/) of its present role."""
 
     __slots__ = (
-        "_announced", "_ending", "_guards", "_seen_end", "_seen_watermark", "acks", "changing", "dirty",
-        "flush_acks", "following", "full", "incomplete", "leader_epoch", "leader_id", "leading", "limits",
-        "log", "missing", "offline", "parked", "recovering", "shared", "successor", "target", "topic_config",
-        "tp", "traffic", "unflushed_max",
+        "_announced", "_ending", "_guards", "_seen_end", "_seen_watermark", "_skipped", "acks",
+        "changing", "dirty", "flush_acks", "following", "full", "incomplete", "leader_epoch",
+        "leader_id", "leading", "limits", "log", "missing", "offline", "parked", "recovering", "shared",
+        "successor", "target", "topic_config", "tp", "traffic", "unflushed_max",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, shared: ReplicaShared) -> None:
@@ -78,6 +79,7 @@ class Partition:
         self.flush_acks = AckQueue()  # waiters for a flush on this broker only
         self._ending = EndingTransactions()
         self._guards = VerificationGuards()
+        self._skipped = SkippedBatches()
         self.parked: dict[Parked, None] = {}
         self._seen_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
         self._seen_end = log.end_offset
@@ -182,8 +184,15 @@ class Partition:
         """Append a batch unless it is a duplicate: its base offset, the end that acks=all waits for, and the
         append time (-1 if the topic keeps the producer's). `guard` is that of `guard_for`, verified.
         """
-        header = self.would_take(records, acks, zstd_allowed)
+        try:
+            header = self.would_take(records, acks, zstd_allowed)
+        except NotLeaderOrFollower:
+            self._skipped.refused(read_header(records), self.shared.loop.time())
+            raise
         if header.producer_id >= 0:
+            if self._skipped:
+                writer = self.log.producers.get(header.producer_id)
+                self._skipped.check(header, writer, self.shared.loop.time())
             known = self.log.producers.check(header)
             if known is not None:
                 return known.base_offset, known.last_offset + 1, -1

@@ -88,7 +88,8 @@ class Peers:
     def forget(self, known: Mapping[int, Any]) -> None:
         """Let go of brokers that are no longer registered."""
         for gone in self._links.keys() - known.keys():
-            _drop(self._links.pop(gone).connection, "the broker is gone")
+            if (left := self._links.pop(gone).connection) is not None:
+                left.give_up("the broker is gone")
 
     async def _ask(self, broker: "BrokerContext", other: int, questions: Questions, deadline: float) -> Heard:
         address = broker.metadata.address(other, broker.config.inter_broker_listener)
@@ -117,7 +118,7 @@ class Peers:
             if known is not None and not known.is_lost:
                 if link.address == address:
                     return known
-                _drop(known, "the broker's address has changed")
+                known.give_up("the broker's address has changed")
             link.connection = await Connection.open(
                 *address,
                 client_id=f"broker-{me}-web",
@@ -127,12 +128,6 @@ class Peers:
             )
             link.address = address
             return link.connection
-
-
-def _drop(connection: Connection | None, reason: str) -> None:
-    """End a connection that may have ended already."""
-    if connection is not None and not connection.is_lost:
-        connection.give_up(reason)
 
 
 def _heard(response: InspectResponse) -> Heard:

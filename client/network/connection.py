@@ -150,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def give_up(self, reason: str) -> None:
-        """End the connection at once: the other end is known to be dead or deposed."""
+        """End the connection at once, if it stands: the other end is known to be dead or deposed."""
         self._abort(ConnectionLost(f"{self.address}: {reason}"))
 
     async def close(self) -> None:
@@ -229,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _abort(self, cause: BaseException) -> None:
         self._cause = self._cause or cause
-        if self._transport is not None:
+        if self._transport is not None and not self._lost:
             _drop_unsent(self._transport.get_extra_info("socket"))
             self._transport.abort()
         self._lose(self._cause)

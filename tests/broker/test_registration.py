@@ -19,6 +19,7 @@ from strandline.storage.directories.incarnation import Incarnations
 from strandline.storage.disk import RealDisk
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import SetData, Unknown, ZkClient, ZkError
+from tests.storage.faulty_disk import FaultyDisk
 
 PARTITION = TopicPartition("t", 0)
 Check = Callable[["Started"], Awaitable[None]]
@@ -162,6 +163,29 @@ def test_only_what_joined_in_an_earlier_start_is_vouched_for(chroot: str, tmp_pa
         assert not doubtful.registration.vouches(PARTITION, 1)
         assert doubtful.registration.vouches(TopicPartition("other", 0), 1)
         await end(doubtful)
+
+    run(story())
+
+
+def test_a_start_that_meets_a_failed_disk_leaves_nothing_to_vouch_for(chroot: str, tmp_path: Path) -> None:
+    settings = config(chroot, tmp_path, log_dirs=f"{tmp_path}/a")
+
+    async def story() -> None:
+        first = await start(settings)
+        await end(first)
+        incarnations = lock_directories(settings, RealDisk(), "boot")
+        zk = await connect(settings, ZkSessions(settings).new, incarnations)
+        failing = Started(settings, incarnations, zk)
+        await failing.registration.identify()
+        disk = FaultyDisk()
+        disk.fail("listdir", f"{tmp_path}/a")
+        with pytest.raises(StartFailed, match=r"cannot open the logs: .*(Input/output|Errno 5)"):
+            failing.registration.open_logs(disk, SystemClock())
+        await zk.close()
+        incarnations.release()
+        again = await start(settings)
+        assert (await again.registered()).intact_since == 2, "the disk may have given back other data"
+        await end(again)
 
     run(story())
 

@@ -275,6 +275,7 @@ def test_what_is_given_up_does_not_arrive_later(run: Any) -> None:
         opened = await Connection.open("127.0.0.1", port, deadline=loop.time() + 5, versions={})
         opened.give_up("another broker leads")
         assert isinstance(await asyncio.wait_for(ended, 5), ConnectionResetError)
+        opened.give_up("it has ended already")
         server.close()
         await server.wait_closed()
 

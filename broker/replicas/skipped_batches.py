@@ -1,0 +1,63 @@
+"""Batches refused by a broker that did not lead their partition, and what came right behind them. Pure.
+
+A producer has several requests on their way to a broker. If the broker becomes the leader between two of
+them, the first is refused with NOT_LEADER_OR_FOLLOWER and will be sent again, while the second finds a leader
+and a gap before it. OUT_OF_ORDER_SEQUENCE_NUMBER would be right, and does harm: librdkafka begins a new
+producer epoch then, and sends both under new sequences, although the leader before may have stored and
+replicated the first: then it is there twice. A producer that is new to the log may even begin with the second
+batch, and the first one is out of order for ever. So while the batch that belongs before it is one that was
+refused here, the second is refused in the same way: both come again, in their order.
+Left to others: the checks of sequences (storage/log/producer_state.py), the append (partition.py).
+Why: docs/decisions/0062-who-was-sent-away-is-waited-for.md
+"""
+
+from ...protocol.batches import SEQUENCES, BatchHeader
+from ...protocol.errors import NotLeaderOrFollower
+from ...storage.log.producer_state import ProducerState
+
+KEPT_S = 30.0  # a producer sends again within its backoff, or begins a new epoch
+PRODUCERS_MAX = 1000  # per partition; the oldest makes room
+SEQUENCES_MAX = 64  # per producer, likewise; clients have at most five requests on their way
+
+
+class SkippedBatches:
+    """What was refused in one partition: by producer id and epoch the first sequences, and when."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[int, int], dict[int, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def refused(self, header: BatchHeader, now: float) -> None:
+        """This batch was refused, and will be sent again."""
+        if header.producer_id < 0:
+            return
+        place = header.producer_id, header.producer_epoch
+        sequences = self._of.pop(place, {})
+        sequences[header.base_sequence] = now
+        if len(sequences) > SEQUENCES_MAX:
+            del sequences[next(iter(sequences))]
+        self._of[place] = sequences
+        if len(self._of) > PRODUCERS_MAX:
+            del self._of[next(iter(self._of))]
+
+    def check(self, header: BatchHeader, known: ProducerState | None, now: float) -> None:
+        """Raises NotLeaderOrFollower if the batch that should come before this one was refused."""
+        place = header.producer_id, header.producer_epoch
+        sequences = self._of.get(place)
+        if sequences is None:
+            return
+        if all(at + KEPT_S < now for at in sequences.values()):
+            del self._of[place]
+            return
+        if known is None or known.epoch != header.producer_epoch:
+            missing = any(sequence < header.base_sequence for sequence in sequences)
+        else:
+            expected = (known.last_sequence + 1) % SEQUENCES
+            ahead = (header.base_sequence - expected) % SEQUENCES
+            missing = 0 < ahead < SEQUENCES // 2 and expected in sequences
+        if missing:
+            raise NotLeaderOrFollower("an earlier batch was refused before this broker led: send both again")

@@ -1,0 +1,98 @@
+"""A batch that was refused before this broker led, and those that came right behind it."""
+
+from pathlib import Path
+
+import pytest
+
+from strandline.broker.replicas.skipped_batches import KEPT_S, PRODUCERS_MAX, SEQUENCES_MAX, SkippedBatches
+from strandline.protocol.batches import SEQUENCES, BatchHeader, read_header
+from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
+from strandline.storage.log.producer_state import ProducerStates
+from tests.broker.replica_harness import ask, batch, cluster, outcome, produce
+
+NOT_LEADER, OUT_OF_ORDER = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def header(sequence: int, *, producer_id: int = 5, epoch: int = 0) -> BatchHeader:
+    return read_header(memoryview(batch(b"a", producer_id=producer_id, sequence=sequence, epoch=epoch)))
+
+
+def is_skipping(skipped: SkippedBatches, states: ProducerStates, what: BatchHeader, now: float = 1.0) -> bool:
+    try:
+        skipped.check(what, states.get(what.producer_id), now)
+    except NotLeaderOrFollower:
+        return True
+    return False
+
+
+@pytest.fixture
+def states() -> ProducerStates:
+    """The log has the sequences up to 129 of producer 5."""
+    known = ProducerStates(100)
+    known.update(header(129), 129)
+    return known
+
+
+class TestGaps:
+    def test_only_what_is_ahead_of_a_refused_batch_waits(self, states: ProducerStates) -> None:
+        skipped = SkippedBatches()
+        for sequence in (128, 129, 130):
+            skipped.refused(header(sequence), 0.0)
+        assert [is_skipping(skipped, states, header(s)) for s in (128, 129, 130, 131, 140)] == [
+            False, False, False, True, True,
+        ]  # fmt: skip
+        states.update(header(130), 130)
+        assert not is_skipping(skipped, states, header(132)), "a real gap is out of order"
+
+    def test_others_do_not_wait(self, states: ProducerStates) -> None:
+        skipped = SkippedBatches()
+        skipped.refused(header(130), 0.0)
+        skipped.refused(header(-1, producer_id=-1), 0.0)
+        assert not is_skipping(skipped, states, header(131, producer_id=6))
+        assert not is_skipping(skipped, states, header(1, epoch=1))
+        assert len(skipped) == 1
+
+    def test_a_producer_that_is_new_here_begins_with_the_refused_batch(self) -> None:
+        skipped, nobody = SkippedBatches(), ProducerStates(100)
+        skipped.refused(header(0), 0.0)
+        assert is_skipping(skipped, nobody, header(1)) and not is_skipping(skipped, nobody, header(0))
+
+    def test_sequences_begin_again_behind_the_last(self) -> None:
+        states, skipped = ProducerStates(100), SkippedBatches()
+        states.update(header(SEQUENCES - 1), 7)
+        skipped.refused(header(0), 0.0)
+        assert is_skipping(skipped, states, header(1)) and not is_skipping(skipped, states, header(0))
+
+    def test_it_is_not_waited_for_ever(self, states: ProducerStates) -> None:
+        skipped = SkippedBatches()
+        skipped.refused(header(130), 0.0)
+        assert is_skipping(skipped, states, header(131), KEPT_S)
+        assert not is_skipping(skipped, states, header(131), KEPT_S + 1) and not skipped
+
+    def test_it_is_bounded(self) -> None:
+        skipped = SkippedBatches()
+        for producer in range(PRODUCERS_MAX + 5):
+            skipped.refused(header(0, producer_id=producer), 0.0)
+        for sequence in range(SEQUENCES_MAX + 5):
+            skipped.refused(header(sequence), 0.0)
+        assert len(skipped) == PRODUCERS_MAX
+        assert not is_skipping(skipped, ProducerStates(100), header(1)), "the oldest made room"
+
+
+async def test_a_broker_becomes_the_leader_between_two_batches(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(2, [1, 2])
+        old = await stage.members[2].connect()
+        assert outcome(await ask(old, produce(batch(b"a", producer_id=5, sequence=0)))) == (0, 0)
+        new = await stage.members[1].connect()
+        early = produce(batch(b"b", producer_id=5, sequence=1))
+        late = produce(batch(b"c", producer_id=5, sequence=2))
+        assert outcome(await ask(new, early))[0] == NOT_LEADER
+        await stage.elect(1, [1, 2])
+        assert outcome(await ask(new, late))[0] == NOT_LEADER, "the first one comes again, before this one"
+        assert outcome(await ask(new, early)) == (0, 1)
+        assert outcome(await ask(new, late)) == (0, 2)
+        gap = produce(batch(b"e", producer_id=5, sequence=4))
+        assert outcome(await ask(new, gap))[0] == OUT_OF_ORDER
+        await old.close()
+        await new.close()
