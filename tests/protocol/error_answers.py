@@ -92,7 +92,7 @@ MAY_BE_NULL = frozenset(
         "cluster_id", "error_message", "group_instance_id", "protocol_name", "protocol_type", "rack",
         "value", "documentation", "batch_index_error_message",
         "name",  # of a topic that was asked for by an id that nobody knows
-        "current_leader", "diverging_epoch", "snapshot_id",  # a tag that is not written
+        "current_leader", "diverging_epoch", "durability", "snapshot_id",  # a tag that is not written
     }
 )  # fmt: skip
 
