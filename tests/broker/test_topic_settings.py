@@ -52,7 +52,7 @@ async def test_replicas_take_over_what_they_inherit(tmp_path: Path) -> None:
         await stage.elect(1, [1], [TopicConfigEntry(name="segment.ms", value="8")])
         new = {"retention_ms": 9, "segment_ms": 9, "validate_records": True, "producer_ids_max": 3}
         member.logs.configure(member.logs.config.model_copy(update=new))
-        await member.parts.config_changed()
+        await member.parts.config_changed(member.config)
         config = member.partition.log.config
         assert (config.retention_ms, config.segment_ms, kept(member)) == (9, 8, 9)
         assert member.parts.shared.validate_records
