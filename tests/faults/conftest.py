@@ -21,6 +21,8 @@ from tests.faults.matrix import chosen, fault_of  # noqa: E402
 from tests.faults.table import Table  # noqa: E402
 
 SETTINGS = {
+    "log.flush.offset.checkpoint.interval.ms": "1000",  # there to be damaged
+    "log.flush.start.offset.checkpoint.interval.ms": "1000",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "zookeeper.session.timeout.ms": "3000",
