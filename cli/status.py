@@ -51,7 +51,7 @@ def status(
 
     Of a cluster that `up` started here, also which of its processes are stopped or paused.
     """
-    with clear_errors(), connect(bootstrap, dir) as admin:
+    with clear_errors(), connect(bootstrap, None if dir == DEFAULT_DIRECTORY else dir) as admin:
 
         def seen() -> dict[str, Any]:
             found = picture(admin, internal)
