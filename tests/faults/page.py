@@ -42,9 +42,9 @@ the fault itself does not decide it; *whole* the time from the end of the fault 
 ABOUT = """
 ## About this run
 
-It was made in parts. F14, F16, F18, F28, F29, F34 and F35 were run on a quiet machine of two cores; all
-others while some thirty other processes kept it busy (a load of 25 to 40), so their gaps and recoveries are
-those of an overloaded machine. What did not hold has its reason in the last column.
+It was made in parts. F14, F16, F18, F28, F29, F34, F35 and F38 were run on a quiet machine of two cores;
+all others while some thirty other processes kept it busy (a load of 25 to 40), so their gaps and recoveries
+are those of an overloaded machine. What did not hold has its reason in the last column.
 
 In earlier runs, on the busy machine, one of F34 with rolling restarts and one of F16 at the controller,
 librdkafka stored two records twice. The log of F34 shows them first under the old producer epoch, replicated
