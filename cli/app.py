@@ -20,6 +20,8 @@ COMMANDS = {
     "kill": ("brokers", "kill"),
     "pause": ("brokers", "pause"),
     "resume": ("brokers", "resume"),
+    "add": ("roster", "add"),
+    "remove": ("roster", "remove"),
     "status": ("status", "status"),
     "health": ("status", "health"),
     "doctor": ("doctor.command", "doctor"),
@@ -47,6 +49,7 @@ PASSED_THROUGH = {"broker": "serve", "dump": "dump.command"}
 """Commands that parse their own arguments: a broker to start fast, dump for Kafka's one-dash flags."""
 ORDER = (
     *("up", "status", "health", "doctor", "down", "start", "stop", "kill", "pause", "resume"),
+    *("add", "remove"),
     *("topics", "produce", "consume", "groups", "transactions", "configs"),
     *("reassign", "elect-leaders", "why", "lost", "replay", "dump"),
     *("zookeeper", "broker", "demo", "verify", "simulate", "docs", "completion"),

@@ -1,6 +1,7 @@
 """`strandline up` and `down`: start and stop a cluster on this machine, in the background.
 
-Left to others: single brokers of it (`brokers.py`), processes and files (`local/cluster.py`).
+Left to others: single brokers of it (`brokers.py`), who belongs to it (`roster.py`), processes and files
+(`local/cluster.py`).
 """
 
 from pathlib import Path
@@ -12,10 +13,11 @@ from ..local.cluster import LocalCluster, changing, find, take_down
 from ..local.embedded_zookeeper import EnvironmentProblem
 from ..local.ports import own_address, why_not_bound
 from ..local.processes import ANY_ADDRESS, State
-from .console import AsJson, Failure, WrongUsage, clear_errors, err, out, pair, print_json, tell
+from ..local.roster import with_data
+from .console import AsJson, Failure, WrongUsage, clear_errors, counted, err, out, pair, print_json, tell
 
 DEFAULT_DIRECTORY = Path.home() / ".strandline"
-DEFAULT_PORT = 9092
+DEFAULT_PORT, DEFAULT_BROKERS = 9092, 3
 LOCALHOST = ("127.0.0.1", "localhost")
 Directory = Annotated[
     Path, typer.Option("--dir", "-d", help="directory of the cluster's data, logs and process ids")
@@ -23,7 +25,12 @@ Directory = Annotated[
 
 
 def up(
-    brokers: Annotated[int, typer.Option(min=1, max=9, help="number of brokers")] = 3,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=9, show_default=False, help="number of brokers (default: those of the directory, or 3)"
+        ),
+    ] = None,
     dir: Directory = DEFAULT_DIRECTORY,
     port: Annotated[
         int, typer.Option(min=1, max=55_000, help="port of the first broker; the others get the next ports")
@@ -53,19 +60,21 @@ def up(
         with changing(dir):
             if _runs(dir):
                 raise Failure(
-                    f"a cluster is already running in {dir}: stop it with strandline down --dir {dir}, or "
-                    "bring a broker of it back with strandline start"
+                    f"a cluster is already running in {dir}: stop it with strandline down --dir {dir}, "
+                    "bring a broker of it back with strandline start, or let another one join with "
+                    "strandline add"
                 )
+            ids = _ids(dir, brokers)
             cluster = LocalCluster(
                 dir,
-                brokers,
+                ids,
                 settings=settings,
                 first_port=port,
                 web=web,
                 bind=bind,
                 advertised=advertised,
             )
-            with err.status(f"starting ZooKeeper and {brokers} brokers"):
+            with err.status(f"starting ZooKeeper and {counted(len(ids), 'broker')}"):
                 cluster.start()
             cluster.save()
         if as_json:
@@ -74,6 +83,19 @@ def up(
             _tell(cluster, dir, port)
         if bind is not None:
             _warn(cluster)
+
+
+def _ids(directory: Path, wanted: int | None) -> list[int]:
+    """Who is to be started: all that have data there, and new ones, if more are wanted."""
+    there = with_data(directory)
+    if wanted is not None and wanted < len(there):
+        raise Failure(
+            f"{directory} has the data of {counted(len(there), 'broker')} ({', '.join(map(str, there))}), "
+            f"and --brokers {wanted} would leave some of it without its broker: leave --brokers out, and "
+            "take brokers out with strandline remove; or name another --dir"
+        )
+    ids = there or list(range(1, (wanted or DEFAULT_BROKERS) + 1))
+    return ids + [ids[-1] + more for more in range(1, (wanted or 0) - len(ids) + 1)]
 
 
 def _bindable(host: str) -> str:

@@ -2,7 +2,8 @@
 
 `strandline up` leaves it running and other commands find it again through `cluster.json`; the demo, the tests
 and the benchmarks use the object directly.
-Left to others: a single process (`processes.py`), what may be done to which (`members.py`).
+Left to others: a single process (`processes.py`), what may be done to which (`members.py`), who belongs to it
+(`roster.py`).
 """
 
 import fcntl
@@ -10,7 +11,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,12 @@ INTERNAL_REPLICAS = 3  # of __consumer_offsets and __transaction_state, the brok
 
 
 class LocalCluster:
-    """ZooKeeper and `brokers` brokers with ids 1, 2, …; every method blocks."""
+    """ZooKeeper and some brokers; every method blocks."""
 
     def __init__(
         self,
         directory: Path,
-        brokers: int = 3,
+        brokers: int | Sequence[int] = 3,
         *,
         settings: Mapping[str, str] | None = None,
         first_port: int | None = None,
@@ -51,43 +52,46 @@ class LocalCluster:
         advertised: str | None = None,
         owned: bool = False,
     ) -> None:
-        """`settings` are Kafka names for every broker; `zookeeper` is an address that runs already.
+        """`brokers`: how many, with ids 1, 2, …, or which ids. `settings` are Kafka names for every broker;
+        `zookeeper` is an address that runs already.
 
-        Ports are free ones, those from `first_port` on, or exactly `ports`: all for clients, all for brokers,
-        all for HTTP.
+        Ports are free ones, those from `first_port` on (broker 1 has that one), or exactly `ports`: all for
+        clients, all for brokers, all for HTTP, each in the order of the ids.
         `web`: each broker has an HTTP port, too. Clients and browsers are heard at the host `bind`, and sent
         to `advertised`; without them, at 127.0.0.1, where brokers and ZooKeeper always meet.
         `owned`: no process outlives this one, however that ends.
         """
         self.directory = directory.resolve()
+        ids = list(range(1, brokers + 1)) if isinstance(brokers, int) else sorted(brokers)
+        count = len(ids)
         kinds = 3 if web else 2
         if ports is None and first_port is not None:
-            ports = _ports_from(first_port, brokers, kinds, bind)
-        ports = ports or free_ports(kinds * brokers)
+            ports = _ports_from(first_port, ids, kinds, bind)
+        ports = ports or free_ports(kinds * count)
         self.own_zookeeper = None if zookeeper else Zookeeper(self.directory / ZOOKEEPER, free_ports(1)[0])
         environment = mark() if owned else {}
         if self.own_zookeeper is not None:
             self.own_zookeeper.environment = environment
         address = zookeeper or (self.own_zookeeper.address if self.own_zookeeper else "")
         few = {
-            "offsets.topic.replication.factor": str(brokers),
-            "transaction.state.log.replication.factor": str(brokers),
+            "offsets.topic.replication.factor": str(count),
+            "transaction.state.log.replication.factor": str(count),
             "transaction.state.log.min.isr": "1",
         }
         self.brokers = {
             id: BrokerProcess(
                 id,
                 self.directory / f"broker-{id}",
-                ports[id - 1],
-                ports[brokers + id - 1],
+                ports[place],
+                ports[count + place],
                 address,
-                {**(few if brokers < INTERNAL_REPLICAS else {}), **(settings or {})},
+                {**(few if count < INTERNAL_REPLICAS else {}), **(settings or {})},
                 environment=dict(environment),
-                web_port=ports[2 * brokers + id - 1] if web else None,
+                web_port=ports[2 * count + place] if web else None,
                 bind=bind,
                 advertised=advertised,
             )
-            for id in range(1, brokers + 1)
+            for place, id in enumerate(ids)
         }
 
     @property
@@ -256,7 +260,7 @@ def find(directory: Path) -> LocalCluster:
     kinds = ("port", "internal_port", *(("web_port",) if web else ()))
     cluster = LocalCluster(
         directory,
-        len(entries),
+        [entry["id"] for entry in entries],
         ports=[entry[kind] for kind in kinds for entry in entries],
         zookeeper=address,
         web=web,
@@ -295,14 +299,19 @@ def last_words(log: Path) -> str:
 PORT_STEPS = (0, 10_000, 100)  # of the ports for clients, for brokers, for HTTP, from the first one
 
 
-def _ports_from(first: int, brokers: int, kinds: int, bind: str | None) -> list[int]:
-    """The ports for clients from `first` on, then those for brokers, and for HTTP; none may be taken."""
-    ports = [first + step + i for step in PORT_STEPS[:kinds] for i in range(brokers)]
+def _ports_from(first: int, ids: Sequence[int], kinds: int, bind: str | None) -> list[int]:
+    """The ports for clients, broker 1's being `first`, then those for brokers, and for HTTP."""
+    ports = [first + step + id - 1 for step in PORT_STEPS[:kinds] for id in ids]
+    check_free(ports, bind)
+    return ports
+
+
+def check_free(ports: Iterable[int], bind: str | None) -> None:
+    """Raises EnvironmentProblem if anybody listens at one of these ports, here or at the host `bind`."""
     for port in ports:
         if not is_free(port) or (bind is not None and not is_free(port, bind)):
             where = f"port {port}" if bind is None else f"port {port} of {bind}"
             raise EnvironmentProblem(f"{where} is in use: stop what listens there, or choose --port")
-    return ports
 
 
 def _knows(address: str, brokers: int, member: int | None = None) -> bool:

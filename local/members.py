@@ -2,7 +2,8 @@
 
 `act` takes names (`1`, `2`, `zookeeper`) and checks all of them before it touches one. What is started keeps
 its configuration, its ports and its place in `cluster.json`. What `why_not` decides is pure.
-Left to others: all of them at once (`cluster.py`), what is printed (`cli/brokers.py`).
+Left to others: all of them at once (`cluster.py`), who belongs to it (`roster.py`), what is printed
+(`cli/brokers.py`).
 """
 
 import signal
@@ -114,17 +115,21 @@ def _launch(cluster: LocalCluster, names: list[str], options: str) -> None:
         zookeeper.start()
         cluster.save()
     brokers = [cluster.brokers[int(name)] for name in names if name != ZOOKEEPER]
-    if brokers and zookeeper is not None and zookeeper.state is not State.RUNNING:
-        raise EnvironmentProblem(_without_zookeeper(zookeeper, options))
+    if brokers:
+        check_zookeeper(cluster, options)
     for broker in brokers:
         _check(broker)
         broker.launch()
         cluster.save()
 
 
-def _without_zookeeper(zookeeper: Zookeeper, options: str) -> str:
+def check_zookeeper(cluster: LocalCluster, options: str = "") -> None:
+    """Raises EnvironmentProblem if the cluster's own ZooKeeper does not run: no broker starts without it."""
+    zookeeper = cluster.own_zookeeper
+    if zookeeper is None or zookeeper.state is State.RUNNING:
+        return
     verb = Action.RESUME if zookeeper.state is State.PAUSED else Action.START
-    return (
+    raise EnvironmentProblem(
         f"ZooKeeper is {zookeeper.state}, and no broker starts without it: "
         f"first `strandline {verb} {ZOOKEEPER}{options}`"
     )

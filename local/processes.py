@@ -143,11 +143,12 @@ class BrokerProcess:
         """Running, paused or stopped, as the system says now."""
         return state_of(self.pid, str(self.config)) if self.alive else State.STOPPED
 
-    def write_config(self) -> None:
-        """Write `server.properties`; settings of the caller win over these."""
+    @property
+    def places(self) -> dict[str, str]:
+        """The settings that say who and where it is: no other broker has the same."""
         inner, bound = joined(self.host, self.internal_port), self.bind or self.host
         apart = bound != self.host or self.advertised is not None
-        lines = {
+        return {
             "broker.id": str(self.id),
             "listeners": f"CLIENT://{joined(bound, self.port)},INTERNAL://{inner}",
             **(
@@ -160,8 +161,11 @@ class BrokerProcess:
             "log.dirs": str(self.directory / "data"),
             "zookeeper.connect": self.zookeeper,
             **({} if self.web_port is None else {"strandline.web.listener": joined(bound, self.web_port)}),
-            **self.settings,
         }
+
+    def write_config(self) -> None:
+        """Write `server.properties`; settings of the caller win over these."""
+        lines = self.places | self.settings
         self.directory.mkdir(parents=True, exist_ok=True)
         self.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
 

@@ -45,7 +45,9 @@ def reassign(
         str | None,
         typer.Option(help="topic names, separated by commas (default: all, internal ones included)"),
     ] = None,
-    brokers: Annotated[str | None, typer.Option(help="broker ids, separated by commas")] = None,
+    brokers: Annotated[
+        str | None, typer.Option(help="broker ids, separated by commas (default: all that run)")
+    ] = None,
     without: Annotated[
         str | None, typer.Option(help="instead of --brokers: all that run, but for these ids")
     ] = None,
@@ -54,11 +56,7 @@ def reassign(
     ] = None,
     verify: Annotated[str | None, typer.Option(metavar="PLAN", help="show the progress of this plan")] = None,
     cancel: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PLAN",
-            help="move the partitions of this plan back; `all` cancels every move",
-        ),
+        str | None, typer.Option(metavar="PLAN", help="move its partitions back; `all` cancels every move")
     ] = None,
     throttle: Annotated[
         str | None,
@@ -111,14 +109,15 @@ def _ids(text: str, option: str) -> list[int]:
 
 def _chosen(running: Collection[int], brokers: str | None, without: str | None) -> list[int]:
     """The brokers of the plan, which must be running."""
-    if (brokers is None) == (without is None):
-        raise WrongUsage("--generate needs --brokers 1,2,…, or --without 3 for all brokers but 3")
+    if brokers is not None and without is not None:
+        raise WrongUsage("--generate takes --brokers 1,2,…, or --without 3 for all brokers but 3, not both")
     if without is not None:
         left = sorted(set(running) - set(_ids(without, "--without")))
         if not left:
             raise WrongUsage(f"--without {without}: no other broker is running")
         return left
-    assert brokers is not None, "one of both is given"
+    if brokers is None:
+        return sorted(running)
     chosen = _ids(brokers, "--brokers")
     if away := sorted(set(chosen) - set(running)):
         raise Failure(f"--brokers names brokers that are not running: {', '.join(map(str, away))}")

@@ -40,6 +40,31 @@ def test_whoever_may_stay_stays_and_leaders_are_spread() -> None:
         proposed(before, [3])
 
 
+def test_a_broker_that_joins_gets_its_share_of_each_topic() -> None:
+    """What could stay stayed on the first partitions, so that only the last ones had room for the new broker:
+    it got a third of its share, and the last topic moved away from all others.
+    """
+    before = {
+        TopicPartition(topic, number): [1 + (number + i) % 3 for i in range(3)]
+        for topic, count in {"__consumer_offsets": 50, "orders": 3, "payments": 12}.items()
+        for number in range(count)
+    }
+    plan = proposed(before, [1, 2, 3, 4])
+    held = Counter(replica for replicas in plan.values() for replica in replicas)
+    assert max(held.values()) - min(held.values()) <= 1
+    assert sum(len(set(plan[q]) - set(before[q])) for q in plan) == held[4], "nothing else moves"
+    for topic, share in {"__consumer_offsets": (37, 38), "orders": (2, 3), "payments": (9, 9)}.items():
+        assert sum(4 in plan[q] for q in plan if q.topic == topic) in share
+
+
+@given(REPLICAS)
+def test_no_broker_has_two_more_than_another(current: list[list[int]]) -> None:
+    before = {TopicPartition("t", number): replicas for number, replicas in enumerate(current)}
+    plan = proposed(before, range(1, 6))
+    held = Counter(replica for replicas in plan.values() for replica in replicas)
+    assert max(held.values()) - min(held[broker] for broker in range(1, 6)) <= 1
+
+
 @given(REPLICAS, st.dictionaries(st.integers(1, 8), st.sampled_from("abc"), min_size=3))
 def test_a_plan_is_on_as_many_racks_as_can_be(current: list[list[int]], racks: dict[int, str]) -> None:
     before = {TopicPartition("t", number): replicas for number, replicas in enumerate(current)}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline.cli.reassign.copies import OF_ITS_OWN
 from strandline.client.sync import Admin, Consumer, Producer
 from strandline.local.cluster import LocalCluster, find
 from strandline.testing.workload import Workload
@@ -72,6 +73,40 @@ def test_a_rolling_restart_and_a_new_disk_lose_nothing(home: Path) -> None:
         shell(disk, home)
         load.wait_acknowledged(WARM)
     assert_kept(load)
+
+
+def test_a_broker_joins_gets_its_share_and_leaves_again(home: Path) -> None:
+    join, leave = blocks("### Add a broker")[0], blocks("### Take a broker out")[0]
+    with Workload(find(home / ".strandline").bootstrap, "orders", 3) as load:
+        load.wait_acknowledged(WARM)
+        shell(join, home)
+        grown = find(home / ".strandline")
+        assert [len(holders) for holders in holders_of(grown)] == [3, 3, 3]
+        assert sum(4 in holders for holders in holders_of(grown)) == 2, "nine replicas on four brokers"
+        load.wait_acknowledged_everywhere()
+        with pytest.raises(AssertionError, match=r"broker 4 still holds 2 replicas \(orders-"):
+            shell("strandline remove 4", home)
+        load.wait_acknowledged_everywhere()
+        shell(leave, home)
+        load.wait_acknowledged_everywhere()
+    assert_kept(load)
+    left = find(home / ".strandline")
+    assert left.brokers.keys() == {1, 2, 3} and holders_of(left) == [{1, 2, 3}] * 3
+    assert (home / ".strandline" / "broker-4.removed" / "data").is_dir()
+    with Admin(left.bootstrap) as admin:
+        told = [
+            admin.describe_configs(topic="orders"),
+            *(admin.describe_configs(broker=b) for b in (1, 2, 3)),
+        ]
+    throttles = [entry for entries in told for entry in entries if "throttled" in entry.name]
+    assert not any(one.source in OF_ITS_OWN for one in throttles), "the throttle was taken back"
+
+
+def holders_of(cluster: LocalCluster) -> list[set[int]]:
+    """The brokers with a replica of each partition of the topic."""
+    with Admin(cluster.bootstrap) as admin:
+        (topic,) = admin.describe_topics(["orders"])
+    return [set(one.replicas) for one in sorted(topic.partitions)]
 
 
 def test_a_topic_is_saved_and_brought_back(home: Path) -> None:
