@@ -14,8 +14,10 @@ from typing import Protocol
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from strandline.local.embedded_zookeeper import Zookeeper
+from strandline.local.cluster import last_words
+from strandline.local.embedded_zookeeper import START_S, Zookeeper
 from strandline.local.ports import free_ports
+from strandline.local.processes import machine_is_slower
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 STOP_MAX_S = 60
@@ -102,7 +104,7 @@ class System:
     def prepare(self) -> None:
         """Do what has to be done before a broker can start."""
         if self.zookeeper is not None:
-            self.zookeeper.start()
+            self.zookeeper.start(START_S * machine_is_slower())
 
     def folder(self, id: int) -> Path:
         """Where a broker has its data, and its log in `broker.log`."""
@@ -128,8 +130,9 @@ class System:
         assert self.processes[id].wait(STOP_MAX_S), "a broker stops when it is told to"
 
     def wait_ready(self, brokers: int, wait_s: float = 60) -> None:
-        """Wait until `brokers` brokers are known to a client."""
+        """Wait until `brokers` brokers are known to a client; longer where the machine is slower."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        wait_s *= machine_is_slower()
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
             try:
@@ -137,7 +140,8 @@ class System:
                     return
             except KafkaException:
                 time.sleep(0.02)
-        raise TimeoutError(f"{self.name} did not come up in {self.directory}")
+        logs = "; ".join(f"broker {id}: {last_words(self.folder(id) / 'broker.log')}" for id in self.ports)
+        raise TimeoutError(f"{self.name} did not come up in {self.directory} within {wait_s:.0f} s: {logs}")
 
     def cpu_s(self) -> float:
         """CPU seconds that all brokers have used, user and system."""

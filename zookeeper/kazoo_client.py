@@ -51,6 +51,8 @@ logger = structlog.get_logger(__name__)
 
 IN_FLIGHT_MAX = 128  # more would fill the pipe that wakes kazoo
 HEARTBEATS_PER_SESSION = 6
+LOOK_S = 1.0  # so often the first connection is waited for without a look at kazoo's thread
+THREAD_DIED = "kazoo's connection thread died"
 RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 1.5, "max_delay": 1.0}
 
 LIVING = (SessionState.CONNECTED, SessionState.SUSPENDED)
@@ -141,13 +143,17 @@ class KazooZkClient:
             await self._close_session(self._previous_session)
         self._client = self._new_client(None)
         self._client.add_listener(self._from_kazoo)
+        logger.info("session_requested", hosts=self._hosts, within_s=self._connect_timeout_s)
         self._client.start_async()
-        try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                await self._first_connection.wait()
-        except TimeoutError as error:
-            await self.close()
-            raise self._unreachable() from error
+        deadline = self._loop.time() + self._connect_timeout_s
+        while not self._first_connection.is_set():
+            is_late = self._loop.time() >= deadline
+            if is_late or not self._is_thread_alive():
+                await self.close()
+                raise self._unreachable() if is_late else ZkUnreachable(THREAD_DIED)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min(deadline, self._loop.time() + LOOK_S)):
+                    await self._first_connection.wait()
         self._tasks.spawn(self._heartbeat(), "heartbeat")
 
     async def close(self) -> None:
@@ -318,13 +324,16 @@ class KazooZkClient:
 
     def _supervise(self) -> None:
         """Check that kazoo's thread runs: an unexpected error ends it silently and for good."""
-        thread = self._client._connection._connection_routine
-        if thread is not None and thread.is_alive():
+        if self._is_thread_alive():
             return
-        failure = RuntimeError("kazoo's connection thread died")
+        failure = RuntimeError(THREAD_DIED)
         logger.error("zookeeper_thread_died")
         self._tell(SessionState.ASSUME_EXPIRED)
         raise failure  # ends the heartbeat task, so `on_fatal` is called
+
+    def _is_thread_alive(self) -> bool:
+        thread = self._client._connection._connection_routine
+        return thread is not None and bool(thread.is_alive())
 
     # --- clients of kazoo --------------------------------------------------------------------------
 
