@@ -14,7 +14,11 @@ from strandline.protocol.errors import ApiError, InvalidConfig
 from strandline.testing.workload import Workload
 from tests.integration.support import DURABLE, assert_kept, assert_no_traceback, create, revive, until
 
-SETTINGS = {**DURABLE, "zookeeper.session.timeout.ms": "6000"}
+SETTINGS = {
+    **DURABLE,
+    "zookeeper.session.timeout.ms": "6000",
+    "auto.leader.rebalance.enable": "false",  # a new controller looks five seconds after its election
+}
 ADVERTISED = "advertised.listeners"
 MOVED = 2
 
