@@ -132,7 +132,7 @@ class Stage:
 
     async def until(self, condition: Any) -> None:
         """Wait until something has happened, at most five seconds."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not condition():
                 await asyncio.sleep(0.002)
 
@@ -172,7 +172,7 @@ async def fill(s: Stage) -> socket.socket:
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         try:
             return await reader.read(1) == b""
         except ConnectionResetError:

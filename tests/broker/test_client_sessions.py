@@ -133,7 +133,7 @@ def test_what_is_committed_wakes_a_consumer(tmp_path: Path) -> None:
         waiting = consumer.send(max_wait_ms=60_000)
         await until(lambda: len(stage.members[1].parts.shared.deadlines))
         await append(stage)  # first the log grows, then the follower has it, then it is committed
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert told(await waiting)[0][2] > 0
 
     with_consumer(tmp_path, story, members=2)
@@ -220,7 +220,7 @@ def test_the_next_fetch_ends_the_one_that_still_waits(tmp_path: Path) -> None:
         waiting = consumer.send(max_wait_ms=60_000)
         await until(lambda: len(stage.members[1].parts.shared.deadlines))
         consumer.epoch += 1
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert told(await consumer.next((0, 0))) == [], "nothing has happened"
             assert told(await waiting) == []
 
@@ -232,7 +232,7 @@ def test_a_log_start_that_moved_without_a_word_is_told(tmp_path: Path) -> None:
         await append(stage)
         await consumer.full((0, 1))
         assert stage.members[1].partition.log.move_start(1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not (answer := await consumer.next()).responses:
                 pass
         assert fetched(answer).log_start_offset == 1

@@ -302,7 +302,7 @@ async def test_the_timer_ends_a_silent_members_session() -> None:
     stage.sync(joined.member_id, 1)
     stage.commit()
     group = stage.groups.all_groups()[0]
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         while group.state is not GroupState.EMPTY:
             await asyncio.sleep(0.01)
     await stage.groups.stop()

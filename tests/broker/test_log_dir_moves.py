@@ -53,7 +53,7 @@ class Moving:
     async def passes(self, name: str, times: int = 3) -> None:
         """Wait until a method has been called so often again, and what follows from it is done."""
         wanted = self.calls[name] + times
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while self.calls[name] < wanted:
                 await asyncio.sleep(0.005)
 
@@ -178,7 +178,7 @@ def test_a_wish_to_stay_ends_a_move_and_leaves_no_copy(tmp_path: Path) -> None:
             await m.passes("_may_take_over")
             assert b.logs.directory_of(tp(0)) == b.dirs[0], "its threads may write to the small files"
             assert m.ask(0, b.dirs[0]) == 0
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while not b.logs.condemned.due(1e9):
                     await asyncio.sleep(0.005)
             b.replicas.get(tp(0)).changing = False
@@ -199,7 +199,7 @@ def test_a_disk_that_fails_keeps_the_replica_where_it_is(
             b.append(0, b"x" * 2000)
             fault = b.disk.fail("append", f"{b.dirs[1]}/*", error)
             assert m.ask(0, b.dirs[1]) == 0
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while list(m.moves.coming()):
                     await asyncio.sleep(0.005)
             assert b.logs.directory_of(tp(0)) == b.dirs[0] and b.append(0, b"y") == 1
@@ -222,13 +222,13 @@ def test_old_files_that_could_not_be_removed_are_removed_later(
             there = f"{b.dirs[0]}/{tp(0)}"
             fault = b.disk.fail("rename", there, errno.ENOSPC)
             assert m.ask(0, b.dirs[1]) == 0
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while fault.hits < 2:
                     await asyncio.sleep(0.005)
             assert b.logs.directory_of(tp(0)) == b.dirs[1] and b.disk.exists(there)
             assert m.ask(0, b.dirs[0]) == ErrorCode.KAFKA_STORAGE_ERROR, "something is in the way"
             b.disk.heal(fault)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while m.ask(0, b.dirs[0]) != 0:
                     await asyncio.sleep(0.005)
             await m.until_in(0, b.dirs[0])
@@ -245,7 +245,7 @@ def test_a_note_that_cannot_be_removed_is_a_failure_of_that_disk(tmp_path: Path)
             b.append(0, b"x")
             b.disk.fail("unlink", f"{b.dirs[1]}/{tp(0)}/{MOVED_FROM}")
             assert m.ask(0, b.dirs[1]) == 0
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while b.dirs[1] not in b.logs.places.offline:
                     await asyncio.sleep(0.005)
             assert not b.failures and b.dirs[0] not in b.logs.places.offline and b.append(2, b"y") == 0
@@ -263,7 +263,7 @@ def test_a_move_that_was_given_up_does_not_begin_again(tmp_path: Path) -> None:
             while not b.names("-future"):
                 await asyncio.sleep(0.005)
             assert m.ask(0, b.dirs[0]) == 0, "the wish is taken back"
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while b.names("-future"):
                     await asyncio.sleep(0.005)
             b.replicas.get(tp(0)).changing = False
@@ -271,7 +271,7 @@ def test_a_move_that_was_given_up_does_not_begin_again(tmp_path: Path) -> None:
             b.append(2, b"x" * 2000)
             b.append(0, b"x")
             assert m.ask(2, b.dirs[1]) == 0
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while list(m.moves.coming()) or b.names("-future"):
                     await asyncio.sleep(0.005)
             assert fault.hits and len(b.logs.condemned) == 2
@@ -320,7 +320,7 @@ def test_a_replica_that_is_deleted_on_its_way_is_gone(tmp_path: Path) -> None:
             while not b.names("-future"):
                 await asyncio.sleep(0.005)
             b.replicas.unhost(tp(0))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while list(m.moves.coming()) or m.moves._wanted:
                     await asyncio.sleep(0.005)
             b.logs.create(tp(0), TOPIC_ID, TopicConfig.of(b.logs.config))

@@ -86,7 +86,7 @@ class History:
         soon = asyncio.get_running_loop().time() + 60
         ask_for = marker(committed=committed, producer_id=producer)
         self.markers.append(self.coordinator.submit(ask_for, deadline=soon))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while self.end == at:
                 await asyncio.sleep(0)
         self.ended.append((at, committed, self.open.pop(producer)))

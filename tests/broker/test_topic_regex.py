@@ -134,18 +134,18 @@ def test_a_list_of_names_may_be_long() -> None:
 
 
 def test_no_expression_takes_long() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert not TopicRegex("(a+)+(a+)+(a|aa)+b").matches("a" * 249)
     assert TopicRegex("(.*)(.*)(.*)(.*)x").matches("a" * 248 + "x")
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("nothing", ["", "(?i)", r"\Q\E", "a{0}", "()()", "|"])
 def test_nothing_repeated_all_too_often_is_refused_at_once(nothing: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(BadExpression, match="more than"):
         TopicRegex(f"((({nothing}){{100}}){{100}}){{100}}")  # a million times
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_what_is_remembered_is_bounded_in_bytes() -> None:

@@ -444,7 +444,7 @@ def test_who_begins_while_no_end_comes_asks_again(monkeypatch: pytest.MonkeyPatc
         begun = await client.begin(asked, 4)
         client.stage.commit()
         client.stage.deliver()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not begun:
                 await asyncio.sleep(0.005)
         assert begun[0].error_code == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -464,7 +464,7 @@ def test_who_waits_for_an_end_that_does_not_come_asks_again(monkeypatch: pytest.
         producer = await client.ongoing()
         await client.send(ending(producer), 3)
         early = await client.begin(adding(producer, Y, version=3), 3)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not early:
                 await asyncio.sleep(0.005)
         assert added(early[0], 3) == {"y": ErrorCode.CONCURRENT_TRANSACTIONS}
@@ -474,7 +474,7 @@ def test_who_waits_for_an_end_that_does_not_come_asks_again(monkeypatch: pytest.
         await client.send(ending(producer), 3)
         waiting = await client.begin(adding(producer, X, version=3), 3)
         client.stage.resign()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not waiting:
                 await asyncio.sleep(0.005)
         assert added(waiting[0], 3) == {"x": ErrorCode.CONCURRENT_TRANSACTIONS}

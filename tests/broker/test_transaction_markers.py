@@ -162,13 +162,13 @@ class Stage:
 
     async def asked(self, requests: int = 1, peer: int = -1) -> Peer:
         """Wait until a peer has been asked so often."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not self.peers or len(self.peers[peer].asked) < requests:
                 await asyncio.sleep(0.001)
         return self.peers[peer]
 
     async def until(self, there: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not there():
                 await asyncio.sleep(0.001)
 

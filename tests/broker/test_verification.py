@@ -100,7 +100,7 @@ class Peer:
         self._answers[-1].set_exception(error)
 
     async def asked(self, count: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while len(self.requests) < count:
                 await asyncio.sleep(0)
 
@@ -209,7 +209,7 @@ async def test_a_coordinator_that_does_not_understand_ends_nobody(code: int) -> 
     await desk.peer.asked(1)
     desk.peer.answer(code) if code == 999 else desk.peer.fail(UnsupportedVersion("it is older"))
     said = {A: ErrorCode.UNKNOWN_SERVER_ERROR if code == 999 else ErrorCode.NETWORK_EXCEPTION}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await answer == said
     again = desk.ask("one", A)
     await desk.peer.asked(2)

@@ -66,7 +66,7 @@ async def test_one_that_fails_takes_no_time_from_the_others() -> None:
     waits = [Failing(), Probe(), Probe()]
     for each, seconds in zip(waits, (0.02, 0.02, 0.05), strict=True):
         deadlines.add(each, now + seconds)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         while waits[2].told != ["expired"]:
             await asyncio.sleep(0.005)
     assert [each.told for each in waits] == [[], ["expired"], ["expired"]]

@@ -296,7 +296,7 @@ def test_while_a_list_waits_for_room_single_records_stand_in_line(run: Any, comp
             async with Producer(double.servers, **options) as producer:
                 first = producer.send("t", b"a" * 3000)
                 listed = asyncio.ensure_future(producer.send_many("t", [b"b" * 2000]))
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while not producer._claims:
                         await asyncio.sleep(0)
                 held = producer._accumulator.used

@@ -153,7 +153,7 @@ def test_who_waits_goes_on_at_once_when_held_records_are_resumed(run: Any, way: 
                 await waits(consumer)
                 assert consumer._fetcher.places[T0].chunks, "it holds the rest"
                 consumer.resume(T0)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     await waiting
                 assert await consumer.position(T0) == {"one by one": 11, "lists": 20}.get(way, 30)
 
@@ -162,7 +162,7 @@ def test_who_waits_goes_on_at_once_when_held_records_are_resumed(run: Any, way: 
 
 async def waits(consumer: Consumer) -> None:
     """Until somebody waits for records to arrive."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not consumer._fetcher.arrived._waiters:
             await asyncio.sleep(0.01)
 
@@ -291,12 +291,12 @@ def test_a_group_shares_commits_and_hands_over(run: Any) -> None:
             async with Consumer(double.servers, topics=["t"], listener=ear, **options) as first:
                 assert len(await take(first, 40)) == 40
                 async with Consumer(double.servers, topics=["t"], **options) as second:
-                    async with asyncio.timeout(5):
+                    async with asyncio.timeout(20):
                         while len(second.assignment()) != 2 or len(first.assignment()) != 2:
                             await first.poll(50)
                     assert await second.poll(200) == []
                     assert first.assignment().isdisjoint(second.assignment())
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while len(first.assignment()) != 4:
                         await first.poll(50)
                 await first.commit({T0: 3})
@@ -324,16 +324,16 @@ def test_a_rebalance_commits_nothing_that_the_caller_still_works_on(run: Any) ->
             fill(log, 20)
             committed = double.groups.group("g").offsets
             async with Consumer(double.servers, topics=["t"], **GROUP) as first:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while not await first.poll(50, max_records=10):
                         pass
                 async with Consumer(double.servers, topics=["t"], **GROUP) as second:
-                    async with asyncio.timeout(5):
+                    async with asyncio.timeout(20):
                         while not second.assignment() or len(first.assignment()) != 1:
                             await asyncio.sleep(0.01)
                     await first._subscription.commit_processed(1_000)
                     assert committed[T0][0] == 0, "the caller has not come back for more"
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while len(first.assignment()) != 2:
                         await asyncio.sleep(0.01)
                 await first._subscription.commit_processed(1_000)
@@ -354,7 +354,7 @@ def test_who_was_expelled_cannot_take_its_group_back(run: Any) -> None:
             options = {**GROUP, "enable_auto_commit": False}
             async with Consumer(double.servers, topics=["t"], max_poll_interval_ms=100, **options) as late:
                 assert len(await take(late, 20)) == 20
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while group.members:  # until it says itself that it polls too late
                         await asyncio.sleep(0.01)
                 async with Consumer(double.servers, topics=["t"], **options) as other:
@@ -433,18 +433,18 @@ def test_a_cooperative_group_moves_only_what_must(run: Any) -> None:
                 "partition_assignment_strategy": ["cooperative-sticky"],
             }
             async with Consumer(double.servers, topics=["t"], **options) as first:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while len(first.assignment()) != 4:
                         await first.poll(50)
                 async with Consumer(double.servers, topics=["t"], **options) as second:
                     least = 4
-                    async with asyncio.timeout(5):
+                    async with asyncio.timeout(20):
                         while len(second.assignment()) != 2:
                             await first.poll(20)
                             least = min(least, len(first.assignment()))
                     assert least == 2
                     double.groups.lose("g")
-                    async with asyncio.timeout(5):
+                    async with asyncio.timeout(20):
                         while len(second.assignment() | first.assignment()) != 4 or second.assignment() & (
                             first.assignment()
                         ):

@@ -27,7 +27,7 @@ BY_HAND: dict[str, Any] = {**GROUP, "enable_auto_commit": False}
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -90,7 +90,7 @@ def test_who_closes_amid_a_rebalance_commits_what_it_is_done_with(run: Any) -> N
             fill(log, 20)
             group = double.groups.group("g")
             async with Consumer(double.servers, topics=["t"], **GROUP) as consumer:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while not await consumer.poll(50):
                         pass
                 await begin_a_rebalance(double, group, consumer)
@@ -171,7 +171,7 @@ def test_a_listener_that_raises_ends_the_membership_and_the_caller_is_told(
                         double.groups.lose("g")
                 for _ in range(2):
                     with pytest.raises(failure, match=r"assigned|revoked|lost"):
-                        async with asyncio.timeout(5):
+                        async with asyncio.timeout(20):
                             while True:
                                 await consumer.poll(50)
                     assert not consumer.assignment(), "what it had may be read by others"

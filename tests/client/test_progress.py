@@ -38,7 +38,7 @@ def test_where_the_log_goes_on_says_nothing_of_what_the_caller_works_on(policy: 
                     log.start, log.end = 50, 60
                 place = consumer._fetcher.places[T0]
                 asked = place.age
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while place.age == asked or place.position is None:
                         await asyncio.sleep(0.01)
                 await consumer._subscription.commit_processed(1_000)
@@ -60,7 +60,7 @@ def test_who_has_no_record_in_hand_is_done_with_all_before_where_the_log_goes_on
             async with Consumer(double.servers, group="g", fetch_max_wait_ms=20) as consumer:
                 consumer.assign([T0])
                 consumer.seek(T0, 10)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while consumer._fetcher.places[T0].position != 50:
                         await asyncio.sleep(0.01)
                 await consumer._subscription.commit_processed(1_000)

@@ -133,7 +133,7 @@ def test_an_order_without_an_answer_goes_again_before_all_that_follow(cuts: bool
 
     async def story(stage: Stage, peer: Peer) -> None:
         stage.send(4)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not peer.heard:
                 await asyncio.sleep(0.005)
         stage.stop(5)  # all of this is decided while the first one is on its way
@@ -194,7 +194,7 @@ def test_a_channel_that_fails_is_told_of_and_begins_again(monkeypatch: pytest.Mo
         announcer = Announcer(RequestBuilder(1, 5, "INTERNAL"), PATIENCE, reports, cast(Challenger, Alive()))
         stage = Stage(announcer, port)
         stage.send(4)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await announcer.heard([2])
         assert [shown(request) for request in peer.heard] == ["lead@4"]
         await announcer.stop()  # raises nothing: nobody dies of it
@@ -250,7 +250,7 @@ def test_who_is_out_of_reach_is_not_waited_for() -> None:
     async def story(stage: Stage, peer: Peer) -> None:
         stage.send(4)
         for _ in range(2):  # as it becomes clear, and when it is known
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await stage.announcer.heard([2])
         assert [event.is_reached for event in told if isinstance(event, plans.ReachChanged)] == [False]
 
@@ -290,7 +290,7 @@ def test_a_broker_that_moves_to_another_address_keeps_its_queue() -> None:
     async def story(stage: Stage, peer: Peer) -> None:
         stage.send(4)
         stage.stop(5)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not peer.heard:
                 await asyncio.sleep(0.005)
         elsewhere = Peer(0, cuts=False)
@@ -306,7 +306,7 @@ def test_a_broker_that_moves_to_another_address_keeps_its_queue() -> None:
                 stage.announcer.follow(stage.state)
                 assert (stage.announcer._channels[2] is channel) == (place not in endpoints)
             stage.send(6)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await stage.announcer.heard([2])
             assert [shown(request) for request in elsewhere.heard] == ["lead@4", "delete@5", "lead@6"]
             assert obeyed([*elsewhere.heard, *peer.heard]) == ["lead@4", "delete@5", "lead@6"]
