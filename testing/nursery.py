@@ -19,6 +19,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from ..local.cluster import LocalCluster
 from ..local.owned import mark
 from ..local.processes import BrokerProcess
 
@@ -99,6 +100,13 @@ def spawn(broker: BrokerProcess) -> Forked:
         "environment": {**os.environ, **broker.environment},
     }
     return Forked(_nursery(os.getpid()).ask(order))
+
+
+def forked(cluster: LocalCluster) -> LocalCluster:
+    """The same cluster, whose brokers are forked from now on."""
+    for broker in cluster.brokers.values():
+        broker.spawn = spawn
+    return cluster
 
 
 # -- in the nursery

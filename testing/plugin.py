@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 def strandline_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """One `LocalCluster` for the whole session: each test should use its own topics."""
     from ..local.cluster import LocalCluster
-    from .nursery import spawn
+    from .nursery import forked
 
-    local = LocalCluster(tmp_path_factory.mktemp("strandline"), 3, owned=True)
-    for broker in local.brokers.values():
-        broker.spawn = spawn
+    local = forked(LocalCluster(tmp_path_factory.mktemp("strandline"), 3, owned=True))
     local.start()
     yield local
     local.kill()

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +13,7 @@ import pytest
 
 from strandline.local.cluster import find
 from strandline.local.ports import is_free, keep
+from tests.command_line import CommandLine, command_line
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Shell:
     """Runs `strandline` as a person would, with the cluster's address in the environment."""
 
     directory: Path
-    zygote: "subprocess.Popen[str]"
+    commands: CommandLine
     bootstrap: str = ""
     zookeeper: str = ""
     more: dict[str, str] = field(default_factory=dict)
@@ -51,16 +50,7 @@ class Shell:
     def _run(self, words: Sequence[object], given: bytes, expect: int) -> int:
         files = {name: self.directory / name for name in ("stdin", "stdout", "stderr")}
         files["stdin"].write_bytes(given)
-        order = {
-            "words": [str(word) for word in words],
-            "directory": str(self.directory),
-            "environment": self.environment,
-            **{name: str(path) for name, path in files.items()},
-        }
-        assert self.zygote.stdin and self.zygote.stdout
-        self.zygote.stdin.write(json.dumps(order) + "\n")
-        self.zygote.stdin.flush()
-        status = int(self.zygote.stdout.readline())
+        status = self.commands.run([str(word) for word in words], self.directory, self.environment, files)
         out, err = (files[name].read_text(errors="replace") for name in ("stdout", "stderr"))
         assert "Traceback" not in err, err
         assert status == expect, f"{words}: status {status}\n{out}\n{err}"
@@ -106,20 +96,9 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator["subprocess.Popen[str]"]:
-    """The process that commands are forked from."""
-    line = [sys.executable, str(Path(__file__).parent / "zygote.py")]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield process
-        assert process.stdin
-        process.stdin.close()
-        process.wait(30)
-
-
-@pytest.fixture(scope="session")
-def strandline(zygote: "subprocess.Popen[str]", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def strandline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """The command, and three brokers that it started."""
-    shell = Shell(tmp_path_factory.mktemp("cli"), zygote)
+    shell = Shell(tmp_path_factory.mktemp("cli"), command_line())
     settings = {
         "log.segment.bytes": 16384,
         "log.index.interval.bytes": 512,
@@ -131,9 +110,9 @@ def strandline(zygote: "subprocess.Popen[str]", tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture
-def alone(zygote: "subprocess.Popen[str]", tmp_path: Path) -> Iterator[Shell]:
+def alone(tmp_path: Path) -> Iterator[Shell]:
     """The command without any cluster; one that the test starts is ended."""
-    shell = Shell(tmp_path, zygote)
+    shell = Shell(tmp_path, command_line())
     yield shell
     if (tmp_path / "cluster" / "cluster.json").exists():
         shell.end()

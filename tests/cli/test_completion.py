@@ -16,7 +16,7 @@ def completed(shell: Shell, line: str) -> list[str]:
     """What the shell is told that `line` may go on with."""
     words = line.split(" ")
     asking = {"_STRANDLINE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    return Shell(shell.directory, shell.zygote, shell.bootstrap, more=asking)().out.split()
+    return Shell(shell.directory, shell.commands, shell.bootstrap, more=asking)().out.split()
 
 
 def test_names_of_commands_and_options(alone: Shell) -> None:
@@ -34,7 +34,7 @@ def test_names_from_the_cluster(strandline: Shell, topic: str) -> None:
         assert topic in completed(strandline, f"strandline {line} topic-"), line
     assert completed(strandline, f"strandline groups describe readers-of-{topic[:9]}") != []
     assert group in completed(strandline, "strandline consume t --group readers")
-    named = Shell(strandline.directory, strandline.zygote)
+    named = Shell(strandline.directory, strandline.commands)
     assert topic in completed(named, f"strandline consume -b {strandline.bootstrap} topic-")
 
 

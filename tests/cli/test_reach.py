@@ -139,7 +139,7 @@ def test_commands_find_the_cluster_of_up_by_themselves(
 ) -> None:
     """Its ports and its ZooKeeper may be any."""
     os.symlink(strandline.directory / "cluster", tmp_path / ".strandline")
-    lost = Shell(tmp_path, strandline.zygote)
+    lost = Shell(tmp_path, strandline.commands)
     assert len(lost("status", "--json").json["brokers"]) == 3
     assert lost("zookeeper", "ls", "/brokers/ids").lines == ["1", "2", "3"]
     at = ("--dir", strandline.directory / "cluster")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from strandline.testing import LocalCluster
+from strandline.testing.nursery import forked
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -72,7 +73,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         "min.insync.replicas": "2",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     }
-    local = LocalCluster(tmp_path_factory.mktemp("conformance"), 3, settings=settings)
+    local = forked(LocalCluster(tmp_path_factory.mktemp("conformance"), 3, settings=settings))
     local.start()
     yield local
     local.kill()

@@ -19,6 +19,7 @@ from strandline.client.loop_thread import LoopThread
 from strandline.client.sync import Admin
 from strandline.local.cluster import LocalCluster
 from strandline.local.ports import free_ports
+from strandline.testing.nursery import forked
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -95,7 +96,7 @@ class Wishing:
 def wishing(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Wishing, str]]:
     """One broker behind the proxy, whose address it advertises."""
     directory = tmp_path_factory.mktemp("tags")
-    cluster = LocalCluster(directory, 1, zookeeper=f"{zookeeper}/{directory.name}")
+    cluster = forked(LocalCluster(directory, 1, zookeeper=f"{zookeeper}/{directory.name}"))
     (broker,) = cluster.brokers.values()
     (port,) = free_ports(1)
     internal = f"INTERNAL://127.0.0.1:{broker.internal_port}"

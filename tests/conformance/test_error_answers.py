@@ -38,6 +38,7 @@ from strandline.protocol.messages import (
     transactions,
 )
 from strandline.protocol.schema import spec_of
+from strandline.testing.nursery import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "protocol"), str(ROOT)]
@@ -268,7 +269,7 @@ def test_no_request_that_can_be_read_ends_a_broker(tmp_path: Path) -> None:
     """Random ones, of every request in every version: it answers, or ends the connection."""
     settings = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
     random = Random(1)
-    with LocalCluster(tmp_path, 1, settings=settings) as alone:
+    with forked(LocalCluster(tmp_path, 1, settings=settings)) as alone:
         (broker,) = alone.brokers.values()
         for entry in APIS.values():
             for version in entry.served if entry.advertised is not None else ():

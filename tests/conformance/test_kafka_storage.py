@@ -31,6 +31,7 @@ from kafka_takeover import (
 
 from strandline.local.cluster import LocalCluster
 from strandline.local.embedded_zookeeper import Zookeeper
+from strandline.testing.nursery import forked
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "kafka"
 SEGMENT_FILES = (".log", ".index", ".timeindex", ".snapshot")
@@ -178,7 +179,7 @@ def test_we_serve_a_directory_that_only_kafka_ever_saw(tmp_path: Path, zookeeper
     """The fixtures: Kafka's log directory and Kafka's znodes."""
     records: dict[str, Any] = json.loads((FIXTURES / "records.json").read_text())
     put_znodes(zookeeper.address, "/kafka", json.loads((FIXTURES / "znodes.json").read_text()))
-    cluster = LocalCluster(tmp_path, 1, settings=OURS, zookeeper=f"{zookeeper.address}/kafka")
+    cluster = forked(LocalCluster(tmp_path, 1, settings=OURS, zookeeper=f"{zookeeper.address}/kafka"))
     shutil.copytree(FIXTURES / "clean", cluster.brokers[1].directory / "data")
     try:
         cluster.start()

@@ -21,6 +21,7 @@ from strandline.client.sync import Producer
 from strandline.local.cluster import LocalCluster
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.records import BatchBuilder
+from strandline.testing.nursery import forked
 from tests.integration.support import Wire, produced, until
 
 BEGINNING, LARGEST_TIME = "earliest", "max-timestamp"
@@ -37,7 +38,7 @@ def strandline(*arguments: str) -> str:
 def cluster(tmp_path_factory: pytest.TempPathFactory, zookeeper: str) -> Iterator[LocalCluster]:
     directory = tmp_path_factory.mktemp("tools")
     settings = {"group.initial.rebalance.delay.ms": "0"}
-    local = LocalCluster(directory, 2, zookeeper=f"{zookeeper}/{directory.name}", settings=settings)
+    local = forked(LocalCluster(directory, 2, zookeeper=f"{zookeeper}/{directory.name}", settings=settings))
     local.start()
     yield local
     local.kill()

@@ -11,12 +11,13 @@ from kafka_tools import Tools
 from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Producer
 from strandline.local.cluster import LocalCluster
+from strandline.testing.nursery import forked
 
 TOPIC, SIZE = "sized", 20_000
 
 
 def test_kafkas_own_tool_and_kafka_python_read_the_sizes(zookeeper: str, tmp_path: Path) -> None:
-    broker = LocalCluster(tmp_path, 1, zookeeper=f"{zookeeper}/{tmp_path.name}")
+    broker = forked(LocalCluster(tmp_path, 1, zookeeper=f"{zookeeper}/{tmp_path.name}"))
     directories = [str(tmp_path / "broker-1" / name) for name in ("data", "more")]
     broker.brokers[1].settings["log.dirs"] = ",".join(directories)
     with broker as cluster:
@@ -53,7 +54,7 @@ def test_kafkas_own_tool_moves_replicas_between_directories_and_brokers(
     zookeeper: str, tmp_path: Path
 ) -> None:
     """`kafka-reassign-partitions` with `log_dirs`, while records come and after a broker was killed."""
-    cluster = LocalCluster(tmp_path, 2, zookeeper=f"{zookeeper}/{tmp_path.name}")
+    cluster = forked(LocalCluster(tmp_path, 2, zookeeper=f"{zookeeper}/{tmp_path.name}"))
     places = {id: [str(tmp_path / f"broker-{id}" / name) for name in ("data", "more")] for id in (1, 2)}
     for id, broker in cluster.brokers.items():
         broker.settings["log.dirs"] = ",".join(places[id])

@@ -5,25 +5,23 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from strandline.local.cluster import LocalCluster
+from strandline.testing.nursery import forked
 
 Starter = Callable[..., LocalCluster]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Brokers find their modules compiled, as an installed package has them, whatever the caller's habits."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def start_cluster(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
-    """Start a cluster of `brokers` brokers with `settings`; killed when the module ends."""
+    """Start a cluster of `brokers` brokers with `settings`; killed when the module ends.
+
+    Its brokers are forked, which spares most of their start, if `is_forked`; the exit status of such a broker
+    is not known.
+    """
     started: list[LocalCluster] = []
 
-    def start(brokers: int = 3, settings: Mapping[str, str] | None = None) -> LocalCluster:
+    def start(
+        brokers: int = 3, settings: Mapping[str, str] | None = None, is_forked: bool = True
+    ) -> LocalCluster:
         directory = tmp_path_factory.mktemp("cluster")
         cluster = LocalCluster(
             directory,
@@ -32,7 +30,7 @@ def start_cluster(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> I
             zookeeper=f"{zookeeper}/{directory.name}-{len(started)}",
             owned=True,
         )
-        started.append(cluster)
+        started.append(forked(cluster) if is_forked else cluster)
         cluster.start()
         return cluster
 

@@ -5,7 +5,6 @@ import os
 import socket
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from strandline.protocol.records import BatchBuilder
 from strandline.testing.history import judge
 from strandline.testing.waiting import until as until
 from strandline.testing.workload import Workload
+from tests import command_line
 
 DURABLE = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 UNCLOCKED = {  # no file appears in a log directory just because time has passed
@@ -153,15 +153,9 @@ def assert_kept(load: Workload) -> None:
 def strandline(
     *arguments: str, environment: Mapping[str, str] | None = None, within_s: float = 30.0
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the command line to its end. A process of its own takes some seconds of the processor to begin."""
-    return subprocess.run(
-        [sys.executable, "-m", "strandline.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=within_s * machine_is_slower(),
-        check=False,
-        env=dict(os.environ) | dict(environment or {}),
-    )
+    """Run the command line to its end. It may take longer where the machine is slower."""
+    given = {**os.environ, **(environment or {})}
+    return command_line.run([*arguments], given, within_s * machine_is_slower())
 
 
 class Wire:

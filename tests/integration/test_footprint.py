@@ -13,7 +13,7 @@ IDLE_MIB_MAX = 150.0
 
 
 def test_start_up_and_memory(start_cluster) -> None:
-    cluster = start_cluster(1)
+    cluster = start_cluster(1, is_forked=False)
     broker = cluster.brokers[1]
     with Admin(cluster.bootstrap) as admin:
         admin.create_topic("first", 1, 1)

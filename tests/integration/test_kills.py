@@ -41,7 +41,8 @@ METADATA_VERSION = 9
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster) -> LocalCluster:
-    return start_cluster(3, DURABLE)
+    """Exit statuses, and how long brokers take to start, are looked at."""
+    return start_cluster(3, DURABLE, is_forked=False)
 
 
 @pytest.fixture(autouse=True)

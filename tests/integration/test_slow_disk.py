@@ -34,6 +34,7 @@ def test_a_follower_whose_appends_take_too_long_leaves_and_comes_back(start_clus
     leader = next(id for id in (1, 2) if id != slow)
     cluster.brokers[slow].stop()
     cluster.brokers[slow].environment["PYTHONPATH"] = str(tmp_path)
+    cluster.brokers[slow].spawn = None  # its interpreter is to load that
     cluster.brokers[slow].start()
     cluster.wait_ready()
     with create(cluster, "slow", [leader]) as view, Producer(cluster.bootstrap, acks=1) as writer:

@@ -6,12 +6,16 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from strandline.local.cluster import LocalCluster
 from strandline.local.ports import free_ports, is_free
+from strandline.local.processes import machine_is_slower
 from tests.integration.support import UNCLOCKED, strandline, tree
 
 INTERNAL = 10_000  # so far above the clients' ports are those between brokers
@@ -30,10 +34,19 @@ def config(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def broker(config: dict[str, str], directory: Path) -> "subprocess.CompletedProcess[str]":
+def broker(
+    config: dict[str, str], directory: Path, run: Callable[..., Any] = strandline
+) -> "subprocess.CompletedProcess[str]":
     file = directory / "server.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
-    return strandline("broker", "--config", str(file))
+    ended: subprocess.CompletedProcess[str] = run("broker", "--config", str(file))
+    return ended
+
+
+def as_users_do(*words: str) -> "subprocess.CompletedProcess[str]":
+    """A command in a Python of its own: one for each exit status, the others are forked."""
+    line = [sys.executable, "-m", "strandline.cli.main", *words]
+    return subprocess.run(line, capture_output=True, text=True, timeout=30 * machine_is_slower(), check=False)
 
 
 def assert_one_sentence(ended: "subprocess.CompletedProcess[str]", status: int, *words: str) -> None:
@@ -69,7 +82,7 @@ def test_a_wrong_configuration_is_named(
 
 def test_every_mistake_gets_its_sentence(config: dict[str, str], tmp_path: Path) -> None:
     del config["zookeeper.connect"]
-    ended = broker(config | {"broker.id": "-5", "num.partition": "3"}, tmp_path)
+    ended = broker(config | {"broker.id": "-5", "num.partition": "3"}, tmp_path, as_users_do)
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 3, ended.stderr
     for name in ("broker.id", "num.partitions", "zookeeper.connect"):
@@ -89,7 +102,7 @@ def test_a_port_in_use_is_named(config: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_a_silent_zookeeper_is_named(config: dict[str, str], tmp_path: Path) -> None:
-    ended = broker(config | {"zookeeper.connection.timeout.ms": "700"}, tmp_path)
+    ended = broker(config | {"zookeeper.connection.timeout.ms": "700"}, tmp_path, as_users_do)
     assert_one_sentence(ended, 1, config["zookeeper.connect"], "zookeeper.connect", "start it")
 
 

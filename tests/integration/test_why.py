@@ -21,6 +21,7 @@ from strandline.storage.disk import RealDisk
 from tests.integration.support import View, create, revive, strandline, until
 
 LAG_S = 8.0  # a command asked meanwhile is a process that starts, on a machine that may be busy
+ASK_EVERY_S = 0.3  # each time is a process
 SETTINGS = {
     "replica.lag.time.max.ms": str(int(LAG_S * 1000)),
     "zookeeper.session.timeout.ms": "18000",
@@ -86,18 +87,25 @@ def test_a_stopped_follower_keeps_a_record_invisible_and_then_leaves(cluster: Lo
             lambda: (answer := ask(cluster, "why", "left-isr", "slow-0", "3"))["missing"] and answer,
             30,
             "broker 3 leaves the ISR",
+            ASK_EVERY_S,
         )
         assert left["missing"] == [3]
         proposal = left["left"][0]["departure"]["proposal"]
         assert proposal["follower"]["end"] == 2 and proposal["leader_end"] == 3
         assert proposal["follower"]["caught_up_ago_s"] >= proposal["lag_max_s"] == LAG_S
         assert "its log end offset was 2, the leader's 3" in left["answer"]
-        until(lambda: ask(cluster, "why", "not-visible", "slow-0@2")["visible"], 30, "the record is visible")
+        until(
+            lambda: ask(cluster, "why", "not-visible", "slow-0@2")["visible"],
+            30,
+            "the record is visible",
+            ASK_EVERY_S,
+        )
         cluster.brokers[3].signal(signal.SIGCONT)
         until(
             lambda: not ask(cluster, "why", "left-isr", "slow-0", "3")["missing"],
             30,
             "it is back, as its leader says: others may not have heard yet that it was away",
+            ASK_EVERY_S,
         )
         told = ask(cluster, "why", "left-isr", "slow-0", "3", text=True)
         assert "it last left it" in told and "is in the ISR" in told
@@ -122,6 +130,7 @@ def test_a_killed_leader_why_the_next_one_leads(cluster: LocalCluster) -> None:
             lambda: (answer := ask(cluster, "why", "leader", "led-0")).get("leader") in (1, 3) and answer,
             30,
             "the new leader says so",
+            ASK_EVERY_S,
         )
         leader = seen["leader"]
         election = seen["election"]
@@ -150,6 +159,7 @@ def test_all_members_of_an_isr_dead_why_nobody_leads(cluster: LocalCluster) -> N
             lambda: (answer := ask(cluster, "why", "offline", "gone-0")).get("since_ms") and answer,
             60,
             "the controller has taken the partition offline",
+            ASK_EVERY_S,
         )
         assert seen["offline"] and set(seen["candidates"]) == {"1", "2"}
         assert "electable" not in seen["candidates"].values()

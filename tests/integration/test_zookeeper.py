@@ -8,6 +8,7 @@ import pytest
 from strandline.local.cluster import LocalCluster
 from strandline.local.processes import machine_is_slower
 from strandline.protocol.errors import ApiError, TopicAlreadyExists
+from strandline.testing.nursery import forked
 from strandline.testing.workload import Workload
 from tests.integration.support import (
     DURABLE,
@@ -26,7 +27,7 @@ SESSION_S = 2.0
 def cluster(tmp_path) -> Iterator[LocalCluster]:
     """With a ZooKeeper of its own, which may be killed."""
     quick = {"zookeeper.session.timeout.ms": str(int(SESSION_S * 1000))}
-    cluster = LocalCluster(tmp_path, 3, settings=DURABLE | quick)
+    cluster = forked(LocalCluster(tmp_path, 3, settings=DURABLE | quick))
     cluster.start()
     yield cluster
     cluster.kill()

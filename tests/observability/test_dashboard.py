@@ -16,6 +16,7 @@ import pytest
 
 from strandline.client.sync import Admin, Consumer, Producer
 from strandline.local.cluster import LocalCluster
+from strandline.testing.nursery import forked
 from tests.observability.prometheus_process import Prometheus, binary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -103,7 +104,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         why = "Prometheus is not installed: apt-get install prometheus"
         pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
     directory = tmp_path_factory.mktemp("prometheus")
-    with LocalCluster(directory / "cluster", 3, web=True) as cluster:
+    with forked(LocalCluster(directory / "cluster", 3, web=True)) as cluster:
         targets = json.dumps([f"127.0.0.1:{broker.web_port}" for broker in cluster.brokers.values()])
         with Admin(cluster.bootstrap) as admin:
             admin.create_topic("orders", 3, 3)

@@ -14,6 +14,7 @@ from strandline.client.admin.descriptions import NewTopic
 from strandline.client.producer.producer import Producer
 from strandline.client.sync import Admin
 from strandline.local.cluster import LocalCluster
+from strandline.testing.nursery import forked
 from tests.web.chromium import COMMAND, Page, chromium
 
 pytestmark = [
@@ -30,7 +31,9 @@ def cluster(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Three brokers, of which only the test's page is looked at; topics with records."""
     directory = tmp_path_factory.mktemp("page")
     settings = {"strandline.web.create.topics": "true"}
-    made = LocalCluster(directory, 3, zookeeper=f"{zookeeper}/{directory.name}", web=True, settings=settings)
+    made = forked(
+        LocalCluster(directory, 3, zookeeper=f"{zookeeper}/{directory.name}", web=True, settings=settings)
+    )
     made.start()
     try:
         with Admin(made.bootstrap) as admin:

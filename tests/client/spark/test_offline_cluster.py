@@ -14,6 +14,7 @@ from strandline.client.spark.reader import StrandlineReader
 from strandline.client.sync import Admin, Producer
 from strandline.local.cluster import LocalCluster
 from strandline.storage.log.checkpoints import HIGH_WATERMARKS
+from strandline.testing.nursery import forked
 from tests.integration.support import View, until
 
 pytestmark = pytest.mark.slow
@@ -30,7 +31,7 @@ WAIT_S = 60.0
 @pytest.fixture(scope="module")
 def cluster(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     directory = tmp_path_factory.mktemp("closed")
-    local = LocalCluster(directory, 3, settings=SETTINGS, zookeeper=f"{zookeeper}/{directory.name}")
+    local = forked(LocalCluster(directory, 3, settings=SETTINGS, zookeeper=f"{zookeeper}/{directory.name}"))
     local.start()
     yield local
     local.kill()

@@ -13,6 +13,7 @@ from kafka_peer import ONE_BROKER, KafkaBroker
 from kazoo.client import KazooClient
 
 from strandline.local.cluster import LocalCluster
+from strandline.testing.nursery import forked
 from tests.conformance.differential.known import LIST, KnownDifferences, told
 from tests.conformance.differential.notation import Block, blocks
 from tests.conformance.differential.running import Pair
@@ -45,7 +46,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory, zookeeper: str) -> Iterator[P
         client.ensure_path(chroot)
     client.stop()
     client.close()
-    ours = LocalCluster(folder / "ours", 1, settings=SETTINGS, zookeeper=f"{zookeeper}/differential-ours")
+    ours = forked(
+        LocalCluster(folder / "ours", 1, settings=SETTINGS, zookeeper=f"{zookeeper}/differential-ours")
+    )
     theirs_at = folder / "theirs"
     theirs_at.mkdir()
     theirs = KafkaBroker(

@@ -13,6 +13,7 @@ import pytest
 from probing import Absent
 
 from strandline.testing import LocalCluster
+from strandline.testing.nursery import forked
 from tests.conformance.matrix import page, results
 from tests.conformance.matrix import walk as walking
 from tests.conformance.matrix.declared import (
@@ -150,7 +151,7 @@ def test_what_no_other_test_tries(client: str, running: LocalCluster, told: Any)
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A cluster on which brokers are killed one after the other."""
-    local = LocalCluster(tmp_path_factory.mktemp("matrix"), 3, settings=SETTINGS)
+    local = forked(LocalCluster(tmp_path_factory.mktemp("matrix"), 3, settings=SETTINGS))
     local.start()
     yield local
     local.kill()

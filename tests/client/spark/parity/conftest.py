@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.local.cluster import LocalCluster
+from strandline.testing.nursery import forked
 from tests.client.spark.parity.topics import fill
 
 SETTINGS = {
@@ -42,8 +43,8 @@ def both(spark: SparkSession, kafka_source: tuple[list[Path], str]) -> SparkSess
 @pytest.fixture(scope="session")
 def brokers(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three brokers with the topics of the matrix, which nobody changes."""
-    cluster = LocalCluster(
-        tmp_path_factory.mktemp("parity"), 3, settings=SETTINGS, zookeeper=f"{zookeeper}/parity"
+    cluster = forked(
+        LocalCluster(tmp_path_factory.mktemp("parity"), 3, settings=SETTINGS, zookeeper=f"{zookeeper}/parity")
     )
     cluster.start()
     try:
