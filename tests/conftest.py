@@ -1,6 +1,7 @@
 """What all tests share: a real ZooKeeper and a real Spark session, each started when first wanted."""
 
 import gc
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from strandline.local.embedded_zookeeper import Zookeeper
+from tests import default_ports
 from tests.spark_sessions import spark_home
 
 if TYPE_CHECKING:
@@ -80,6 +82,31 @@ def turn_of(nodeid: str) -> int:
     scope = scope_of(nodeid).removeprefix("tests/")
     begun = (turn for turn, name in enumerate(LONGEST) if scope == name or scope.startswith(f"{name}/"))
     return next(begun, len(LONGEST))
+
+
+WATCH = pytest.StashKey[default_ports.Watch]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One process watches the default ports, for all that it starts."""
+    if default_ports.VARIABLE not in os.environ:
+        config.stash[WATCH] = default_ports.Watch()
+        config.stash[WATCH].start()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (watch := session.config.stash.get(WATCH, None)) is not None:
+        watch.stop()
+        if watch.callers:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if (watch := config.stash.get(WATCH, None)) is not None and watch.callers:
+        terminalreporter.section("ports that users have were dialled: tests/default_ports.py", red=True)
+        for told in watch.callers:
+            terminalreporter.write_line(told)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Side:

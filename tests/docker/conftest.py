@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from compose_command import OLD, TODAY, Compose, version_of
 from docker_engine import refusal
 
+from tests.default_ports import lent
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PUBLIC = {"PYTHON_IMAGE": "python:3.12-slim", "ZOOKEEPER_IMAGE": "zookeeper:3.9"}
 STAND_INS = {"PYTHON_IMAGE": "strandline-python", "ZOOKEEPER_IMAGE": "strandline-zookeeper"}
@@ -54,11 +56,12 @@ def stack(engine: docker.DockerClient, images: dict[str, str]) -> Iterator[Compo
     """ZooKeeper and three brokers started from nothing; taken down with their volumes at the end."""
     command = OLD if version_of(OLD) else TODAY
     compose = Compose(command, {} if images == PUBLIC else images)
-    compose.run("down", "--volumes", "--remove-orphans")
-    compose.run("build", "broker-1")
-    compose.run("up", "--detach")
-    yield compose
-    compose.run("down", "--volumes", "--remove-orphans", "--timeout", "20")
+    with lent():
+        compose.run("down", "--volumes", "--remove-orphans")
+        compose.run("build", "broker-1")
+        compose.run("up", "--detach")
+        yield compose
+        compose.run("down", "--volumes", "--remove-orphans", "--timeout", "20")
 
 
 @pytest.fixture(scope="session")
