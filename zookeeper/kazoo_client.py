@@ -351,7 +351,8 @@ class KazooZkClient:
         client = self._new_client(credentials)
         connected = client.start_async()
         reached = await asyncio.to_thread(connected.wait, self._connect_timeout_s)
-        taken = reached and client.client_id[0] == credentials[0]
+        found = client.client_id  # none if the session has expired since
+        taken = reached and found is not None and found[0] == credentials[0]
         await asyncio.to_thread(_stop, client)
         if not reached:
             raise self._unreachable()

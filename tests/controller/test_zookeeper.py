@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.protocol.connection import STOP_CONNECTING, ConnectionHandler
 
 from strandline.zookeeper.client import (
@@ -187,6 +188,15 @@ async def test_the_session_of_a_killed_predecessor_is_closed_at_once(
             assert successor.session_id not in (0, credentials[0] if credentials else 0)
             assert await successor.exists("/brokers-1") is None
             await until(lambda: bool(gone))
+
+
+async def test_the_session_of_a_killed_predecessor_may_expire_while_it_is_taken(
+    hosts: str, open_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kazoo has no session then, until it has another one."""
+    monkeypatch.setattr(KazooClient, "client_id", None)
+    async with open_session(hosts, 10_000, previous_session=(1, b"x" * 16)) as successor:
+        assert successor.connected
 
 
 async def test_an_unreachable_zookeeper_is_named() -> None:
