@@ -88,8 +88,11 @@ WATCH = pytest.StashKey[default_ports.Watch]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One process watches the default ports, for all that it starts."""
-    if default_ports.VARIABLE not in os.environ:
+    """In `make test` one process watches the default ports, for all that it starts.
+
+    A run of a few files would be in the way of a cluster that has them.
+    """
+    if config.getoption("numprocesses", None) and default_ports.VARIABLE not in os.environ:
         config.stash[WATCH] = default_ports.Watch()
         config.stash[WATCH].start()
 

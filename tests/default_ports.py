@@ -3,7 +3,8 @@
 A test that means a cluster of its own and forgets to say so is refused as a rule, and now and then answered
 by the cluster of tests/docker, which stays up beside other files. So while tests run somebody listens there,
 takes down who comes, and hangs up; a broker without `listeners` of its own does not start beside that.
-tests/docker borrows the ports. A run with callers fails and names them.
+tests/docker borrows the ports. A run with callers fails and names them. `make test` watches, and so does any
+run with `-n`.
 Where another process has the ports, nobody watches: of two runs on one machine the second does not.
 """
 
