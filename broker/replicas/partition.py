@@ -330,7 +330,11 @@ class Partition:
     def read(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> Slices:
         """Batches from `offset` up to `end`. The caller has checked `led`. Raises Cold if the disk would have
         to be awaited.
+
+        Damage takes this replica offline while another one can lead; the last one serves what it has.
         """
+        leader = self.leading
+        self.log.verifies = leader is not None and len(leader.isr.members) > 1
         try:
             return self.log.read(offset, bytes_max, end, at_least_one, wait=False)
         except DiskError as error:

@@ -80,6 +80,7 @@ class Log:
         self.epochs = epochs
         self.producers = producers
         self.keep_tail = False
+        self.verifies = False  # readers get what matches its checksum, or LogDamaged
         self.before_cut: Callable[[int, int], None] = _nothing  # told end and start before records go
         self.start_moved: Callable[[int], None] = _nothing  # told the new start
         self.gone: Callable[[list[str]], None] = partial(delete_now, disk)  # told which files may be deleted
@@ -282,9 +283,8 @@ class Log:
         return Slices((data,) if data else ())
 
     def _rules(self, offset: int) -> WalkRules:
-        epochs = self.epochs
-        latest = epochs.latest if epochs.latest >= 0 else ANY_EPOCH
-        return WalkRules(self.gaps_allowed, epochs.epoch_at(offset), latest)
+        latest = self.epochs.latest if self.epochs.latest >= 0 else ANY_EPOCH
+        return WalkRules(self.gaps_allowed, self.epochs.epoch_at(offset), latest, self.verifies)
 
     def apart(self, offset: int, bytes_max: int, end: int, earlier: ReadApart | None = None) -> ReadApart:
         """The same read for a thread, after `read` raised Cold; `earlier` if that still answers it."""

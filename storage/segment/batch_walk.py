@@ -6,8 +6,8 @@ epoch is not lower. Nothing read from disk is returned before it has passed.
 `walk` is the walker. Three loops go their own way because a header object for each batch would cost more than
 all else that they do: `reach` and `whole_batches`, which every read needs, and the scan after a crash
 (recovery/scan_segment.py).
-Left to others: the files (segment.py), checksums (recovery/scan_segment.py, and readers of the records),
-batches that are in memory (protocol/batches.py).
+Left to others: the files (segment.py), checksums (checksums.py, recovery/scan_segment.py, and readers of the
+records), batches that are in memory (protocol/batches.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -43,6 +43,7 @@ class WalkRules(NamedTuple):
     gaps: bool = True  # offsets may be missing between batches
     epoch_min: int = -1
     epoch_max: int = ANY_EPOCH
+    verify: bool = False  # hold what is read to its checksums, too
 
 
 class Step(NamedTuple):
@@ -204,7 +205,7 @@ def whole_batches(
     `room`, unless the segment, of which `rest` bytes are left, ends before. Batches that begin at `end` or
     later are left out. A loop of its own, as `reach` is and for the same reason.
     """
-    gaps, epoch, epoch_max = rules
+    gaps, epoch, epoch_max, _ = rules
     at = first = 0
     seen = len(data) - HEADER_SIZE
     while at <= seen:

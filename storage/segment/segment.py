@@ -28,6 +28,7 @@ from .batch_walk import (
     reach,
     whole_batches,
 )
+from .checksums import MatchedBytes, mismatch
 from .file_names import INDEX, LOG, SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, file_name
 from .index import RELATIVE_MAX, OffsetIndex, TimeIndex
 from .index_files import Indexes
@@ -69,8 +70,8 @@ class Segment:
     """Batches from `base_offset` on. `size` is the bytes appended, which is the file's length."""
 
     __slots__ = (
-        "_boundaries", "_file", "_max_time", "_max_time_offset", "base_offset", "created_ms", "directory",
-        "disk", "first_time", "grows", "indexes", "modified_ms", "opened", "size", "touched",
+        "_boundaries", "_file", "_matched", "_max_time", "_max_time_offset", "base_offset", "created_ms",
+        "directory", "disk", "first_time", "grows", "indexes", "modified_ms", "opened", "size", "touched",
         "transactions", "unindexed", "was_read",
     )  # fmt: skip
 
@@ -101,6 +102,7 @@ class Segment:
             self.transactions.begin()
         self._file: File | None = file
         self._boundaries: dict[int, int] = {}
+        self._matched = MatchedBytes()
         self.size = file.size()
         self.unindexed = 0  # bytes since the last index entry
         self.first_time: int | None = None  # of the first batch; decides when to roll
@@ -118,6 +120,7 @@ class Segment:
         there yet.
         """
         self.close()
+        self._matched.clear()
         self.indexes.relocate(directory, grows)
         self.directory = directory
         self.transactions.relocate(self.path(TRANSACTION_INDEX), grows)
@@ -165,6 +168,7 @@ class Segment:
         self.indexes.release()
         self.transactions.release()
         self._boundaries.clear()
+        self._matched.clear()
 
     def let_go(self) -> None:
         """Give up the indexes: the memory budget needs their room."""
@@ -323,6 +327,7 @@ class Segment:
         self.file.truncate(position)
         self.size = position
         self._boundaries.clear()
+        self._matched.cut(position)
         if position and offset < next_offset:  # the newest batch is still there
             self._max_time, self._max_time_offset = newest, offset
             self.unindexed = position - (self.index.positions[-1] if len(self.index) else 0)
@@ -455,7 +460,21 @@ class Segment:
             size, following, _ = whole_batches(data, where, start, first, rest, expected, end, rules)
         if size == rest and (following > after or (following < after and not rules.gaps)):
             raise CorruptBatch(f"{where}: ends at {following}, but {after} follows")
+        if rules.verify:
+            self._verify(data, start, start + size)
         if len(self._boundaries) >= BOUNDARIES_MAX:
             self._boundaries.clear()
         self._boundaries[following] = start + size
         return data if wait and size == len(data) else memoryview(data)[:size].toreadonly()
+
+    def _verify(self, data: Buffer, start: int, stop: int) -> None:
+        """Hold what has not been yet to its checksums. `data` begins at `start`. Raises CorruptBatch."""
+        known = self._matched.after(start)
+        if known >= stop:
+            return
+        wrong = mismatch(data, known - start, stop - start)
+        if wrong >= 0:
+            raise CorruptBatch(
+                f"{self.path(LOG)}: the checksum of the batch at position {start + wrong} does not match"
+            )
+        self._matched.add(start, stop)

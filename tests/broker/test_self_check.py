@@ -53,3 +53,29 @@ async def test_a_good_batch_that_is_asked_for_again_is_no_harm(tmp_path: Path) -
             await until(lambda: any(line["event"] == "batch_checked" for line in lines))
         assert leader.partition.offline is None
         await client.close()
+
+
+@pytest.mark.parametrize("isr", [[1, 2], [1]], ids=["another can lead", "the last one"])
+async def test_a_consumer_is_given_no_bad_batch_while_another_can_lead(
+    tmp_path: Path, isr: list[int]
+) -> None:
+    """It learns that this replica is offline, and finds the next leader; the last copy is served as it is."""
+    async with cluster(tmp_path, 2) as stage:
+        leader = stage.members[1]
+        await stage.elect(1, isr)
+        if isr == [1]:
+            stage.members[2].parts.fetchers.drop(stage.members[2].partition)
+        client = await leader.connect()
+        for value in (b"good", b"bad"):
+            assert outcome(await ask(client, produce(batch(value), acks=-1)))[0] == 0
+        log = leader.partition.log
+        assert fetched(await ask(client, fetch(0))).error_code == 0
+        spoil(log.segments[0].path(".log"), -1)
+        log._tail.clear()
+        found = fetched(await ask(client, fetch(0)))
+        if isr == [1]:
+            assert bytes(found.records) and leader.partition.offline is None
+        else:
+            assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert "checksum" in (leader.partition.offline or "")
+        await client.close()

@@ -103,7 +103,7 @@ class Drill:
         self.topic = f"{fault}-{len(table.rows)}".lower()
         self._table, self._leaders, self._heal_links = table, list(leaders), heal
         self.replicas = sorted(cluster.brokers)  # who holds the topic in the end
-        self._struck_s: float | None = None
+        self.struck_s = 0.0  # when the fault began
         self.resumes_s = RESUME_S  # how long acks may take to come back after all is healed
         self.more_files = MORE_FILES  # that brokers may hold in the end
         self.view: View
@@ -115,9 +115,9 @@ class Drill:
         self.view = create(self.cluster, self.topic, self._leaders)
         create(self.cluster, f"{self.topic}-stock", self._leaders[:3]).admin.close()
         self.load = Workload(self.cluster.bootstrap, self.topic, len(self._leaders))
-        self._stock = StockWorkload(self.cluster.bootstrap, f"{self.topic}-stock", len(self._leaders[:3]))
+        self.stock = StockWorkload(self.cluster.bootstrap, f"{self.topic}-stock", len(self._leaders[:3]))
         self.load.__enter__()
-        self._stock.__enter__()
+        self.stock.__enter__()
         self._held = {id: holds(broker.pid) for id, broker in self.cluster.brokers.items()}
         return self
 
@@ -138,7 +138,7 @@ class Drill:
     def warm(self, more: int = WARM) -> None:
         """Some receipts before the fault; the clock of the longest gap starts."""
         self.load.wait_acknowledged(more, WARM_S)
-        self._struck_s = time.monotonic()
+        self.struck_s = time.monotonic()
 
     def resumed(self, within_s: float = RESUME_S) -> None:
         """Wait until every partition acknowledges what is sent now."""
@@ -146,7 +146,7 @@ class Drill:
 
     def gap_s(self) -> float:
         """The longest time a partition went without a receipt since the fault."""
-        return self.load.history.longest_gap_s(since_s=self._struck_s or 0.0)
+        return self.load.history.longest_gap_s(since_s=self.struck_s)
 
     def heal(self) -> None:
         """Everybody runs, every link carries, every ISR is full."""
@@ -163,7 +163,7 @@ class Drill:
     ) -> None:
         if error is not None:
             self.load.__exit__(kind, error, trace)
-            self._stock.__exit__(kind, error, trace)
+            self.stock.__exit__(kind, error, trace)
             self._heal_links()
             return
         try:
@@ -174,17 +174,17 @@ class Drill:
             self._wait_calm()
         except BaseException as failure:
             self.load.__exit__(type(failure), failure, None)
-            self._stock.__exit__(type(failure), failure, None)
+            self.stock.__exit__(type(failure), failure, None)
             raise
-        self._stock.__exit__(None, None, None)
+        self.stock.__exit__(None, None, None)
         self.load.__exit__(None, None, None)
         self._judge()
 
     def _judge(self) -> None:
-        reports = [judge(self.load.finish()), judge(self._stock.finish())]
+        reports = [judge(self.load.finish()), judge(self.stock.finish())]
         for report in reports:
             self.row.note(report)
-        for load in (self.load, self._stock):
+        for load in (self.load, self.stock):
             assert not load.refused, load.refused[:3]
             assert not load.troubles, load.troubles[:3]
         self.row.diverged = "yes"
@@ -194,7 +194,7 @@ class Drill:
         assert_states_are_good(self.cluster)
         assert_no_traceback(self.cluster)
         for report in reports:
-            assert report.good, f"{report}; librdkafka: {self._stock.bumps[:3]}"
+            assert report.good, f"{report}; librdkafka: {self.stock.bumps[:3]}"
         self.row.assert_within_limits()
         self.row.passed = True
 

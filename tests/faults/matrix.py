@@ -96,8 +96,9 @@ MATRIX: dict[str, Fault] = {
     ),
     "F19": Fault(
         "appends that take seconds, on the leader, on a follower",
-        "a slow follower leaves the ISR; a healthy one stays",
-        None,
+        "each partition goes on slowly, or the broker ends in two sessions; no healthy follower is dropped, "
+        "other leaders do not wait",
+        2 * SESSION_S + SILENT_S,
         60.0,
     ),
     "F20": Fault("power lost by one", "it is not intact: out of the ISR, fetches again", SILENT_S, 60.0),
