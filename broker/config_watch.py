@@ -3,7 +3,8 @@
 So it does not matter who writes: the controller for a client, or a tool that writes to ZooKeeper itself. Each
 broker reads a notification once. Any broker that has known it for a quarter of an hour removes it: a broker
 that was away for longer has lost its session and reads everything again (topics come from the controller, its
-own config and those of groups from the reading below).
+own config and those of groups from the reading below). Of more than NOTICES_MAX the oldest go earlier, for
+with each new one every broker reads all names; but not before a session that was away must have ended.
 Left to others: what the configs mean (config/live.py, replicas/topic_configs.py), what the
 controller does then.
 """
@@ -39,6 +40,9 @@ logger = structlog.get_logger(__name__)
 RETRY_S = 0.2
 REFRESH_S = 2.0
 KEPT_S = 15 * 60.0
+NOTICES_MAX = 1_000
+KEPT_LEAST_S, KEPT_LEAST_SESSIONS = 120.0, 3
+REMOVED_AT_ONCE = 100  # before it is looked for new ones
 VERSION_MAX = (1 << 31) - 1
 BROKERS, TOPICS, GROUPS = "brokers/", "topics/", "groups/"
 NODES_AT_ONCE = 500
@@ -231,15 +235,29 @@ class ConfigWatch:
 
     # --- removing ----------------------------------------------------------------------------------
 
+    def _expiries(self) -> list[tuple[float, str]]:
+        """When each notification is to be removed, the oldest first."""
+        session_s = self._config.started_with.zookeeper.session_timeout_ms / 1000
+        least_s = min(max(KEPT_LEAST_S, KEPT_LEAST_SESSIONS * session_s), KEPT_S)
+        known = sorted((since, name) for name, (since, _) in self._seen.items())
+        surplus = len(known) - NOTICES_MAX
+        return [
+            (since + (least_s if number < surplus else KEPT_S), name)
+            for number, (since, name) in enumerate(known)
+        ]
+
     def _expires_at(self) -> float | None:
-        return min(since for since, _ in self._seen.values()) + KEPT_S if self._seen else None
+        return min((at for at, _ in self._expiries()), default=None)
 
     async def _remove_old(self) -> None:
         now = self._loop.time()
-        for name, (since, version) in list(self._seen.items()):
-            if since + KEPT_S <= now:
-                self._seen[name] = (now, version)  # if it cannot be removed, not again at once
-                try:
-                    await self._zk.multi([Delete(f"{documents.CONFIG_CHANGES}/{name}", version)])
-                except MultiFailed:
-                    continue  # another broker was quicker
+        old = [name for at, name in self._expiries() if at <= now]
+        for name in old[:REMOVED_AT_ONCE]:
+            _, version = self._seen[name]
+            self._seen[name] = (now, version)  # if it cannot be removed, not again at once
+            try:
+                await self._zk.multi([Delete(f"{documents.CONFIG_CHANGES}/{name}", version)])
+            except MultiFailed:
+                continue  # another broker was quicker
+        if len(old) > REMOVED_AT_ONCE:
+            self._due.set()

@@ -20,6 +20,7 @@ from .partitions import bounds, broker_facts, led_rows, partitions_in
 if TYPE_CHECKING:
     from ..context import BrokerContext
 
+NAMED_MAX, NAME_MAX = 3, 40  # of questions that are not known
 Values = Mapping[str, Any]
 Question = Callable[["BrokerContext", Values], Any]
 
@@ -38,7 +39,8 @@ def overview(broker: "BrokerContext", questions: Mapping[str, Values]) -> dict[s
     """The answer to each question, by its name. Raises InvalidRequest for one that is not known."""
     unknown = questions.keys() - QUESTIONS.keys()
     if unknown:
-        raise InvalidRequest(f"unknown questions {sorted(unknown)}: expected some of {sorted(QUESTIONS)}")
+        some = sorted(each[:NAME_MAX] for each in unknown)[:NAMED_MAX]
+        raise InvalidRequest(f"unknown questions {some}: expected some of {sorted(QUESTIONS)}")
     return {name: QUESTIONS[name](broker, asked) for name, asked in questions.items()}
 
 
@@ -48,5 +50,5 @@ def overview_asked(broker: "BrokerContext", packed: bytes) -> dict[str, Any]:
         questions = msgpack.unpackb(packed)
         assert isinstance(questions, dict) and all(isinstance(each, dict) for each in questions.values())
         return overview(broker, questions)
-    except (ValueError, TypeError, AssertionError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, OverflowError, AssertionError, msgpack.UnpackException) as error:
         raise InvalidRequest(f"expected a map of questions in msgpack: {error}") from error

@@ -34,13 +34,14 @@ def newest(broker: "BrokerContext", limit: int) -> list[dict[str, Any]]:
 
 def of_partitions(broker: "BrokerContext", partitions: Iterable[TopicPartition]) -> dict[str, Any]:
     """Decisions about these partitions, and those about brokers."""
-    recorder = broker.shared.recorder
+    recorder, names = broker.shared.recorder, [str(tp) for tp in partitions]
+    each_max = max(
+        min(OF_ONE_MAX, OF_ALL_MAX // max(2 * len(names), 1)), 1
+    )  # none for the troubles of others
     found: list[dict[str, Any]] = []
-    for tp in partitions:
-        for ring in (str(tp), controllers_ring(str(tp))):
-            found += [_told(one) for one in recorder.of(ring)[-OF_ONE_MAX:]]
-        if len(found) >= OF_ALL_MAX:
-            break
+    for name in names:
+        for ring in (name, controllers_ring(name)):
+            found += [_told(one) for one in recorder.of(ring)[-each_max:]]
     about_brokers = [*recorder.of(CONTROLLER)[-OF_ONE_MAX:], *recorder.of(BROKER)[-OF_ONE_MAX:]]
     return {"partitions": found[:OF_ALL_MAX], "brokers": [_told(one) for one in about_brokers]}
 

@@ -3,6 +3,7 @@
 Left to others: how far the logs are (partitions.py, on other brokers), lag (web/api_groups.py).
 """
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...client.consumer.group_protocol import decode_assignment
@@ -10,6 +11,7 @@ from ...protocol.errors import ApiError
 from ...protocol.primitives import Malformed
 from ..groups.consumer.group import ConsumerGroup
 from ..groups.group import Group
+from ..groups.offsets import CommittedOffsets
 from ..groups.state import GroupState
 
 if TYPE_CHECKING:
@@ -27,9 +29,9 @@ def group_rows(broker: "BrokerContext", search: str) -> dict[str, Any]:
     left = OFFSETS_MAX
     rows = []
     for group in found[:GROUPS_MAX]:
-        offsets = _offsets(broker, group.name)[: max(left, 0)]
-        left -= len(offsets)
-        rows.append({**_row(group), "offsets": offsets})
+        offsets = _offsets(broker, group.name, left)
+        left -= len(offsets["offsets"])
+        rows.append({**_row(group), **offsets})
     return {"loading": broker.groups.is_loading, "count": len(found), "rows": rows}
 
 
@@ -45,7 +47,7 @@ def group_members(broker: "BrokerContext", name: str) -> dict[str, Any] | None:
     return {
         **_row(held.group),
         "members": members[:MEMBERS_MAX],
-        "offsets": _offsets(broker, name)[:OFFSETS_MAX],
+        **_offsets(broker, name, OFFSETS_MAX),
     }
 
 
@@ -64,19 +66,17 @@ def _row(group: "AnyGroup") -> dict[str, Any]:
     }
 
 
-def _offsets(broker: "BrokerContext", name: str) -> list[list[Any]]:
-    """`[topic, partition, committed offset]` of each partition for which the group has one."""
+def _offsets(broker: "BrokerContext", name: str, most: int) -> dict[str, Any]:
+    """`offsets`: `[topic, partition, committed offset]` of each partition for which the group has one,
+    at most so many; `offset_count`: how many there are.
+    """
     try:
         held = broker.groups.find(name, empty_name_ok=True)
     except ApiError:
-        return []  # resigned a moment ago
-    if held is None:
-        return []
-    return [
-        [topic, number, committed.offset]
-        for topic, each in held.offsets.by_topic().items()
-        for number, committed in each
-    ]
+        held = None  # resigned a moment ago
+    offsets = CommittedOffsets() if held is None else held.offsets
+    rows = [[*tp, known.offset] for tp in islice(offsets, most) if (known := offsets.get(tp)) is not None]
+    return {"offsets": sorted(rows), "offset_count": len(offsets)}
 
 
 def _classic(group: Group) -> list[dict[str, Any]]:

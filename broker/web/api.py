@@ -31,6 +31,7 @@ DECISIONS_MAX = 300
 PER_DECISION = 5  # a topic that is created is one decision for each partition, but is shown as one
 LANES_MAX = 60
 OFFSET_MAX = (1 << 63) - 1
+READS_MAX = 4  # reads of records at once: each may take a frame and an opened batch of many MiB, and a thread
 NOW = "Strandline-Now-Ms"  # the broker's clock, outside of the body, whose ETag it would change
 
 
@@ -47,7 +48,7 @@ async def cluster(view: View, asked: Asked) -> Answer:
         return refused(400, str(error))
     picture = broker.metadata
     view.peers.forget(picture.brokers)
-    rows, _ = window.choose(index_of(picture).places)
+    rows, _ = index_of(picture).choose(window)
     heard = await view.peers.ask(broker, questions_for(picture, rows))
     return _tagged(broker, cluster_document(broker, window, heard))
 
@@ -72,7 +73,7 @@ async def timeline(view: View, asked: Asked) -> Answer:
         window = _window(asked, LANES_MAX)
     except BadQuery as error:
         return refused(400, str(error))
-    rows, matching = window.choose(index_of(broker.metadata).places)
+    rows, matching = index_of(broker.metadata).choose(window)
     question = {"history": {"partitions": [[row.topic, row.partition] for row in rows]}}
     heard = await view.peers.ask_all(broker, question)
     found: list[Mapping[str, Any]] = []
@@ -120,10 +121,15 @@ async def records(view: View, asked: Asked) -> Answer:
         return refused(400, str(error))
     if broker.metadata.partition(*wanted.tp) is None:
         return refused(404, f"there is no partition {wanted.tp}")
+    if view.reads >= READS_MAX:
+        return refused(503, f"{READS_MAX} reads of records are being answered: ask again")
+    view.reads += 1
     try:
         return as_json(await read_records(broker, wanted))
     except (ApiError, OSError, Malformed) as error:
         return refused(502, why_unread(error))
+    finally:
+        view.reads -= 1
 
 
 async def create(view: View, asked: Asked) -> Answer:

@@ -1,17 +1,17 @@
-"""What brokers and controllers decided, with reasons: as sentences, and as a timeline of leaderships. Pure.
+"""What brokers and controllers decided: the newest, with reasons, and a timeline of leaderships. Pure.
 
 A partition's epochs give the timeline its order, because clocks of brokers differ: an epoch begins when the
 controller decided it, or, if no controller that answers has kept that, when its leader learned of it.
-Left to others: keeping decisions (broker/recorder.py), fetching them from all brokers (api.py).
+Left to others: keeping decisions (broker/recorder.py), fetching them from all brokers (api.py), what one
+means in words (broker/decision_words.py).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
 from ...base.types import NO_LEADER
-
-Values = Mapping[str, Any]
+from ..decision_words import Values, reasons, sentence
 
 ISR_POINTS_MAX = 200  # of one partition
 
@@ -49,118 +49,15 @@ def as_told(one: Values) -> dict[str, Any]:
         "about": one["about"],
         "what": one["what"],
         "times": one.get("times", 1),
-        "sentence": sentence(one),
+        "sentence": told_as(one),
         "because": reasons(one),
     }
 
 
-def sentence(one: Values) -> str:
-    """A decision in a few words. One of another version is told by its name and values."""
-    telling = SENTENCES.get(str(one["what"]))
-    try:
-        if telling is not None:
-            return telling(one)
-    except (KeyError, TypeError):
-        pass  # an older or newer version records other values
-    known = {"at_ms", "until_ms", "times", "about", "what", "by", "controller"}
-    values = ", ".join(f"{name} {value}" for name, value in one.items() if name not in known)
-    return f"{str(one['what']).replace('_', ' ')}{f': {values}' if values else ''}"
+def told_as(one: Values) -> str:
+    """A decision in a few words."""
+    return sentence(str(one["what"]), one, bool(one["controller"]))
 
-
-def reasons(one: Values) -> list[str]:
-    """Why, as far as the decision tells."""
-    found: list[str] = []
-    if one.get("cause"):
-        found.append(f"because {one['cause']}")
-    candidates = one.get("candidates")
-    if isinstance(candidates, Mapping):
-        found += [f"broker {broker}: {standing}" for broker, standing in candidates.items()]
-    leaving = one.get("leaving")
-    if isinstance(leaving, list):
-        found += [_late(each) for each in leaving if isinstance(each, Mapping)]
-    return found
-
-
-def _late(each: Values) -> str:
-    ago = each.get("caught_up_ago_s")
-    when = "never caught up" if ago is None else f"last caught up {ago:.1f} s before"
-    return (
-        f"broker {each.get('broker')}: log end offset {each.get('end')}, {each.get('behind')} behind, {when}"
-    )
-
-
-def _ids(brokers: Iterable[int]) -> str:
-    return ", ".join(map(str, brokers)) or "none"
-
-
-def _elected(one: Values) -> str:
-    how = (
-        ", uncleanly"
-        if one.get("unclean")
-        else ", without proof that its log is complete"
-        if one.get("recovering")
-        else ""
-    )
-    before = one["leader_before"]
-    came = f" after broker {before}" if before != NO_LEADER else ""
-    return f"broker {one['leader']} leads{came} in epoch {one['epoch']}{how}; ISR {_ids(one['isr'])}"
-
-
-def _changed(one: Values) -> str:
-    joined = f", joined by {_ids(one['joined'])}" if one["joined"] else ""
-    left = f", left by {_ids(one['left'])}" if one["left"] else ""
-    return f"ISR {_ids(one['isr'])}{joined}{left}"
-
-
-SENTENCES: dict[str, Callable[[Values], str]] = {
-    # of the controller, about a partition
-    "created": lambda one: (
-        f"created with {one['partitions']} partitions"
-        if one.get("partitions", 1) > 1
-        else f"created: broker {one['leader']} leads; ISR {_ids(one['isr'])}"
-    ),
-    "elected": _elected,
-    "isr_reduced": lambda one: f"ISR {_ids(one['isr_before'])} reduced to {_ids(one['isr'])}",
-    "went_offline": lambda one: (
-        f"offline: no member of the ISR {_ids(one['isr'])} may lead"
-        if "isr" in one
-        else f"the replica is offline: {one['why']}"
-    ),
-    "may_have_lost": lambda one: f"broker {one['leader']} may lack acknowledged records",
-    "write_overtaken": lambda one: "the decision was overtaken by another write",
-    # of the controller, about brokers
-    "became_controller": lambda one: (
-        f"became the controller in epoch {one['epoch']}; registered: {_ids(one['brokers'])}"
-        + (f"; suspected: {_ids(one['suspected'])}" if one["suspected"] else "")
-    ),
-    "resigned": lambda one: f"resigned as the controller: {one['why']}",
-    "broker_gone": lambda one: f"broker {one['broker']} is gone",
-    "broker_came": lambda one: f"broker {one['broker']} came, incarnation {one['incarnation']}",
-    "broker_started_again": lambda one: (
-        f"broker {one['broker']} started again, incarnation {one['incarnation']}"
-    ),
-    "broker_suspected": lambda one: (
-        f"broker {one['broker']} is suspected: unreachable, and silent in ZooKeeper"
-    ),
-    "broker_cleared": lambda one: f"broker {one['broker']} answers again",
-    "shutdown_wanted": lambda one: f"broker {one['broker']} is shutting down",
-    "replicas_offline": lambda one: f"broker {one['broker']} has {one['replicas']} replicas offline",
-    # of a leader, about its ISR
-    "isr_changed": _changed,
-    "isr_shrink_proposed": lambda one: (
-        f"asks to remove {_ids(each['broker'] for each in one['leaving'])} from the ISR {_ids(one['isr'])}"
-    ),
-    "isr_refused": lambda one: f"the ISR {_ids(one['asked'])} was refused: {one['condition']}",
-    "isr_unknown": lambda one: f"no answer about the ISR {_ids(one['asked'])}: {one['why']}",
-    # of a broker
-    "started": lambda one: f"broker {one['broker']} started, incarnation {one['incarnation']}",
-    "session": lambda one: f"ZooKeeper session: {one['state']}",
-    "truncated": lambda one: (
-        f"truncated from {one['was']} to {one['end']}, as its leader {one['leader']} asked"
-    ),
-    "became_leading": lambda one: f"leads in epoch {one['epoch']} from offset {one['end']}",
-    "became_following": lambda one: f"follows broker {one['leader']} in epoch {one['epoch']}",
-}
 
 # ------------------------------------------------------------ the timeline
 
@@ -249,7 +146,7 @@ def isr_points(decisions: Iterable[Values]) -> list[dict[str, Any]]:
             told = {
                 "at_ms": one["at_ms"],
                 "isr": sorted(one["isr"]),
-                "sentence": sentence(one),
+                "sentence": told_as(one),
                 "by": one["by"],
             }
             found.setdefault(key, told)
@@ -280,7 +177,7 @@ def broker_points(decisions: Iterable[Values]) -> list[dict[str, Any]]:
         kind = "controller" if what == "became_controller" else BROKER_EVENTS.get(what)
         if kind is not None:
             broker = one["by"] if kind == "controller" else one.get("broker")
-            told = {"at_ms": one["at_ms"], "broker": broker, "kind": kind, "sentence": sentence(one)}
+            told = {"at_ms": one["at_ms"], "broker": broker, "kind": kind, "sentence": told_as(one)}
             found[(what, int(broker or 0), int(one["at_ms"]))] = told
         for broker in one.get("suspected", ()) if kind == "controller" else ():
             gone = f"broker {broker} was found dead by a new controller"

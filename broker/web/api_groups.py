@@ -1,7 +1,8 @@
 """Consumer groups with members and lag: what their coordinators know, held against the leaders' watermarks.
 
 The lag of a partition is its high watermark less the committed offset, as `kafka-consumer-groups` counts it;
-None while the partition's leader does not answer. All but the asking is pure.
+None while the partition's leader does not answer. That of a group is None, too, if it has committed more
+offsets than are looked at. All but the asking is pure.
 Left to others: asking (api_peers.py), routes (api.py).
 """
 
@@ -24,19 +25,20 @@ Offset = Sequence[Any]  # topic, partition, committed offset
 async def groups_document(broker: "BrokerContext", peers: Peers, search: str) -> dict[str, Any]:
     """The groups whose name contains `search`."""
     heard = await peers.ask_all(broker, {"groups": {"search": search}})
-    told = {other: said.answers["groups"] for other, said in heard.items() if said.answers is not None}
-    found = [(other, row) for other, each in told.items() for row in each["rows"]]
+    parts = {other: said.answers["groups"] for other, said in heard.items() if said.answers is not None}
+    found = [(other, row) for other, each in parts.items() for row in each["rows"]]
     found.sort(key=lambda one: str(one[1]["name"]))
     found = found[:ROWS_MAX]
     bounds = await _bounds(broker, peers, [offset for _, row in found for offset in row["offsets"]])
     rows = []
     for coordinator, row in found:
         offsets = with_lag(row["offsets"], bounds)
-        row = {name: value for name, value in row.items() if name != "offsets"}
-        rows.append({**row, "coordinator": coordinator, "partitions": len(offsets), "lag": total(offsets)})
+        told = {name: value for name, value in row.items() if name not in ("offsets", "offset_count")}
+        count = counted(row)
+        rows.append({**told, "coordinator": coordinator, "partitions": count, "lag": total(offsets, count)})
     return {
-        "matching": sum(int(each["count"]) for each in told.values()),
-        "loading": sorted(other for other, each in told.items() if each["loading"]),
+        "matching": sum(int(each["count"]) for each in parts.values()),
+        "loading": sorted(other for other, each in parts.items() if each["loading"]),
         "silent": _silent(heard),
         "rows": rows,
     }
@@ -53,7 +55,8 @@ async def group_document(broker: "BrokerContext", peers: Peers, name: str) -> di
             owners = _owners(group["members"])
             for each in offsets:
                 each["member"] = owners.get((each["topic"], each["partition"]))
-            return {**group, "coordinator": coordinator, "lag": total(offsets), "offsets": offsets}
+            lag = total(offsets, counted(group))
+            return {**group, "coordinator": coordinator, "lag": lag, "offsets": offsets}
     return None
 
 
@@ -99,10 +102,16 @@ def with_lag(offsets: Iterable[Offset], bounds: Bounds) -> list[dict[str, Any]]:
     return rows
 
 
-def total(offsets: Iterable[Mapping[str, Any]]) -> int | None:
-    """The lag of all partitions; None if that of one is unknown."""
+def counted(group: Mapping[str, Any]) -> int:
+    """How many offsets a group has; a broker of an older version tells those alone that it sends."""
+    count: int = group.get("offset_count", len(group["offsets"]))
+    return count
+
+
+def total(offsets: Sequence[Mapping[str, Any]], count: int) -> int | None:
+    """The lag of all `count` partitions; None if that of one is unknown, or not all of them are here."""
     lags = [each["lag"] for each in offsets]
-    return None if None in lags else sum(lags)
+    return None if None in lags or len(lags) < count else sum(lags)
 
 
 def _owners(members: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], str]:

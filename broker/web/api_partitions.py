@@ -6,7 +6,9 @@ controller differ, the newer epoch counts. All but the asking is pure.
 Left to others: asking (api_peers.py), routes (api.py).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ...base.values import dataclass
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ..metadata.cache import Picture
 
 ROWS_MAX = 200  # partitions in one window
+MATCHES_KEPT = 16  # searches
 INDEX = "web.partitions"  # the key under which a picture keeps its index
 ANY_ADDRESS = ("0.0.0.0", "::")
 
@@ -37,15 +40,6 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
-    """All partitions of a picture in order, and for each broker how many it leads and has replicas of."""
-
-    places: tuple[Place, ...]
-    leads: Mapping[int, int]
-    replicas: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True)
 class Window:
     """Which partitions a page shows: a part of those that match."""
 
@@ -55,17 +49,38 @@ class Window:
     at: int = 0
     limit: int = 100
 
-    def choose(self, places: Iterable[Place]) -> tuple[list[Place], int]:
-        """The partitions in the window, and how many match."""
-        found = [each for each in places if self._matches(each)]
-        return found[self.at : self.at + min(self.limit, ROWS_MAX)], len(found)
-
-    def _matches(self, place: Place) -> bool:
+    def matches(self, place: Place) -> bool:
+        """Whether it shows this one, on some page."""
         if not self.internal and place.topic in INTERNAL_TOPICS:
             return False
         if self.troubled and not (place.offline or place.under_replicated):
             return False
         return self.search in f"{place.topic}-{place.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """All partitions of a picture in order, how many are in trouble, and for each broker how many it leads
+    and has replicas of. Pages ask for the same windows again and again, so what matches is kept.
+    """
+
+    places: tuple[Place, ...]
+    leads: Mapping[int, int]
+    replicas: Mapping[int, int]
+    offline: int
+    under_replicated: int
+    _matching: dict[tuple[str, bool, bool], list[Place]] = field(default_factory=dict, compare=False)
+
+    def choose(self, window: Window) -> tuple[list[Place], int]:
+        """The partitions in the window, and how many match."""
+        key = window.search, window.troubled, window.internal
+        found = self._matching.pop(key, None)
+        if found is None:
+            found = [each for each in self.places if window.matches(each)]
+        self._matching[key] = found  # now the last one
+        if len(self._matching) > MATCHES_KEPT:
+            del self._matching[next(iter(self._matching))]
+        return found[window.at : window.at + min(window.limit, ROWS_MAX)], len(found)
 
 
 def index_of(picture: "Picture") -> Index:
@@ -77,21 +92,26 @@ def index_of(picture: "Picture") -> Index:
 
 
 def _indexed(picture: "Picture") -> Index:
-    places = []
-    leads: dict[int, int] = {}
-    replicas: dict[int, int] = {}
-    for name in sorted(picture.topics):
-        for number, state in sorted(picture.topics[name].partitions.items()):
-            offline = state.leader not in picture.brokers
-            place = Place(
-                name, number, state.leader, state.leader_epoch, tuple(state.isr), tuple(state.replicas),
-                offline, len(state.isr) < len(state.replicas),
-            )  # fmt: skip
-            places.append(place)
-            leads[place.leader] = leads.get(place.leader, 0) + 1
-            for broker in place.replicas:
-                replicas[broker] = replicas.get(broker, 0) + 1
-    return Index(tuple(places), leads, replicas)
+    return indexed(
+        Place(
+            name, number, state.leader, state.leader_epoch, tuple(state.isr), tuple(state.replicas),
+            state.leader not in picture.brokers, len(state.isr) < len(state.replicas),
+        )
+        for name in sorted(picture.topics)
+        for number, state in sorted(picture.topics[name].partitions.items())
+    )  # fmt: skip
+
+
+def indexed(partitions: Iterable[Place]) -> Index:
+    """The index of these."""
+    places = tuple(partitions)
+    return Index(
+        places,
+        Counter(each.leader for each in places),
+        Counter(broker for each in places for broker in each.replicas),
+        sum(each.offline for each in places),
+        sum(each.under_replicated for each in places),
+    )
 
 
 def questions_for(picture: "Picture", rows: Sequence[Place]) -> dict[int, Questions]:
@@ -107,14 +127,13 @@ def cluster_document(broker: "BrokerContext", window: Window, heard: Mapping[int
     """The document for the page."""
     picture = broker.metadata
     index = index_of(picture)
-    rows, total = window.choose(index.places)
+    rows, total = index.choose(window)
     known = {
         (each["topic"], each["partition"]): {**each, "leader": leader}
         for leader, said in heard.items()
         if said.answers is not None
         for each in said.answers.get("led", ())
     }
-    places = index.places
     return {
         "asked": broker.id,
         "cluster_id": broker.cluster_id,
@@ -125,9 +144,9 @@ def cluster_document(broker: "BrokerContext", window: Window, heard: Mapping[int
         "brokers": _brokers(picture, index, heard),
         "counts": {
             "topics": len(picture.topics),
-            "partitions": len(places),
-            "offline": sum(each.offline for each in places),
-            "under_replicated": sum(each.under_replicated for each in places),
+            "partitions": len(index.places),
+            "offline": index.offline,
+            "under_replicated": index.under_replicated,
         },
         "partitions": {
             "matching": total,

@@ -56,7 +56,7 @@ def topic_in(body: bytes) -> CreatableTopic:
     """The topic that a request describes. Raises BadTopic."""
     try:
         given = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadTopic(f"expected JSON: {error}") from error
     if not isinstance(given, dict):
         raise BadTopic('expected an object such as {"name": "orders", "partitions": 3}')
@@ -70,7 +70,7 @@ def topic_in(body: bytes) -> CreatableTopic:
     except InvalidTopic as error:
         raise BadTopic(str(error)) from error
     configs = given.get("configs", {})
-    if not isinstance(configs, dict) or not all(isinstance(value, str) for value in configs.values()):
+    if not isinstance(configs, dict) or not all(map(_is_text, (*configs, *configs.values()))):
         raise BadTopic('configs: expected an object of strings such as {"retention.ms": "60000"}')
     if len(configs) > CONFIGS_MAX:
         raise BadTopic(f"configs: expected at most {CONFIGS_MAX}")
@@ -80,6 +80,14 @@ def topic_in(body: bytes) -> CreatableTopic:
         replication_factor=_count(given, "replication_factor"),
         configs=[CreatableTopicConfig(name=each, value=value) for each, value in configs.items()],
     )
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it can be sent: JSON has escapes for halves of characters, which UTF-8 has not."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def _count(given: dict[str, Any], field: str) -> int:

@@ -5,22 +5,18 @@ warning: a supervisor that restarted all brokers for it would end a cluster that
 `/ready` is 200 when writes are acknowledged here: the controller has announced this broker, every replica
 assigned to it has its role, and those that lead accept acks=all. With `?in_sync` the followers must be in
 their ISRs, too: a rolling restart that waits for this never stops a second member of an ISR.
-Left to others: the routes (routes.py).
+Left to others: looking at the partitions (readiness.py), the routes (routes.py).
 """
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...base.types import TopicPartition
-from ..replicas.shared import Role
 from .answer import Answer, Asked, as_json
+from .readiness import NO_TROUBLE, OUT_OF_SYNC, Trouble
 from .view import View
 
 if TYPE_CHECKING:
     from ..context import BrokerContext
-    from ..replicas.partition import Partition
-
-NAMED_MAX = 20  # partitions that are named for one reason; further ones are counted
 
 
 async def health(view: View, asked: Asked) -> Answer:
@@ -31,7 +27,7 @@ async def health(view: View, asked: Asked) -> Answer:
 
 async def ready(view: View, asked: Asked) -> Answer:
     """Whether writes are acknowledged here."""
-    document = ready_document(view, asked.flag("in_sync"))
+    document = await ready_document(view, asked.flag("in_sync"))
     return as_json(document, 200 if document["ready"] else 503)
 
 
@@ -74,32 +70,29 @@ def _directories(broker: "BrokerContext") -> list[dict[str, Any]]:
     ]
 
 
-def ready_document(view: View, in_sync: bool = False) -> dict[str, Any]:
-    """`reasons` is why it is not ready; `out_of_sync` counts as one only if `in_sync` is wanted."""
-    broker = view.broker
+async def ready_document(view: View, in_sync: bool = False) -> dict[str, Any]:
+    """`reasons` is why it is not ready; `out_of_sync` counts as one only if `in_sync` is wanted;
+    `looked_ago_s` is how long ago partitions were looked at.
+    """
+    broker, found, ago_s = view.broker, NO_TROUBLE, 0.0
+    if broker is not None and view.phase == "running":
+        found, ago_s = await view.readiness.look(broker)
     if broker is None or view.phase != "running":
         return {"ready": False, "broker": view.config.broker_id, "reasons": [{"why": view.phase}]}
-    found = _troubles(broker)
-    out_of_sync = _named("out_of_sync", found.pop("out_of_sync", []))
+    troubles = dict(found)
+    out_of_sync = troubles.pop(OUT_OF_SYNC, Trouble(OUT_OF_SYNC))
     reasons: list[dict[str, Any]] = [{"why": why} for why in _missing(broker)]
-    reasons += [_named(why, partitions) for why, partitions in sorted(found.items())]
-    if in_sync and out_of_sync["count"]:
-        reasons.append(out_of_sync)
+    reasons += [trouble.as_dict() for _, trouble in sorted(troubles.items())]
+    if in_sync and out_of_sync.count:
+        reasons.append(out_of_sync.as_dict())
     return {
         "ready": not reasons,
         "broker": broker.id,
         "controller": broker.metadata.controller_id,
         "reasons": reasons,
-        "out_of_sync": out_of_sync,
+        "out_of_sync": out_of_sync.as_dict(),
+        "looked_ago_s": round(ago_s, 3),
         "zookeeper": {"connected": broker.controller.is_informed},
-    }
-
-
-def _named(why: str, partitions: list[TopicPartition]) -> dict[str, Any]:
-    return {
-        "why": why,
-        "count": len(partitions),
-        "partitions": [str(partition) for partition in sorted(partitions)[:NAMED_MAX]],
     }
 
 
@@ -112,37 +105,3 @@ def _missing(broker: "BrokerContext") -> Iterator[str]:
         yield "no_controller"
     if broker.shared.fenced:
         yield "fenced"  # leader.fence.on.zk.loss
-
-
-def _troubles(broker: "BrokerContext") -> dict[str, list[TopicPartition]]:
-    """Why writes to partitions are not acknowledged, with the partitions."""
-    found: dict[str, list[TopicPartition]] = {}
-    replicas, me = broker.replicas, broker.id
-    for name, topic in broker.metadata.topics.items():
-        for number, state in topic.partitions.items():
-            if me not in state.replicas:
-                continue
-            partition = TopicPartition(name, number)
-            why = _trouble(replicas.find(partition))
-            if why is None and me not in state.isr:
-                why = "out_of_sync"
-            if why is not None:
-                found.setdefault(why, []).append(partition)
-    return found
-
-
-def _trouble(replica: "Partition | None") -> str | None:
-    if replica is None:
-        return "not_hosted"
-    if replica.role is Role.OFFLINE:
-        return "offline"
-    if replica.full is not None:
-        return "disk_full"
-    leader = replica.leading
-    if leader is None:
-        return "no_leader" if replica.role is Role.IDLE else None
-    if replica.is_forsaken:  # without a session, and heard by none of the others: it refuses writes
-        return "forsaken"
-    if replica.recovering:
-        return "recovering"
-    return "under_min_isr" if leader.under_min_isr else None

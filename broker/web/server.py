@@ -2,7 +2,8 @@
 
 The broker comes first: connections, sizes and times are bounded, so that neither many clients nor slow ones
 cost it more than that. A connection is aborted when no request began on it for CONNECTION_S: this covers idle
-clients, requests that never end, and clients that do not read what they asked for.
+clients, requests that never end, and clients that do not read what they asked for. What has come and is not
+answered yet is bounded in all: 64 headers of 8 KiB, in each of 32 requests sent ahead, would be 16 MiB.
 This is the only file that imports aiohttp. Left to others: the port (listener.py), who may ask (guard.py),
 what is answered (routes.py).
 """
@@ -26,12 +27,16 @@ logger = structlog.get_logger(__name__)
 
 CONNECTIONS_MAX = 64
 BODY_BYTES_MAX = 64 << 10
+LINE_BYTES_MAX = 8 << 10  # of the request line
+HEADERS_MAX, HEADER_BYTES_MAX = 64, 8 << 10  # a browser sends all cookies of its machine in one
+UNREAD_BYTES_MAX = 128 << 10  # that came on a connection since its last request began: headers and a body
 ANSWER_S = 5.0  # for a handler
 CONNECTION_S = 60.0  # between the beginnings of two requests
 IDLE_S = 30.0  # a connection without a request is closed in good order
 TICK_S = 1.0
 TICKS_KEPT = 10  # for which the event loop's lateness is told
 COMPLAINT_INTERVAL_S = 1.0
+LINGER_S = 1.0  # for a client that sends more than is read to read its answer
 STOP_S = 1.0
 
 HEADERS = {
@@ -128,9 +133,15 @@ class _Connections(web.Server):
     def __init__(self, answer: Any, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
             answer, handler_cancellation=True, loop=loop, access_log=None, logger=_complaints(loop),
-            keepalive_timeout=IDLE_S, lingering_time=1.0,
+            keepalive_timeout=IDLE_S, lingering_time=LINGER_S, max_line_size=LINE_BYTES_MAX,
+            max_headers=HEADERS_MAX, max_field_size=HEADER_BYTES_MAX, read_bufsize=BODY_BYTES_MAX,
+            auto_decompress=False,  # no client has to, and a little may become much
         )  # fmt: skip
         self._open: dict[web.RequestHandler, tuple[asyncio.Transport, float]] = {}
+
+    def __call__(self) -> web.RequestHandler:
+        """What reads a new connection."""
+        return _Reader(self, loop=self._loop, **self._kwargs)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """If there are too many, the one that has been without a new request for longest makes room: whoever
@@ -149,15 +160,44 @@ class _Connections(web.Server):
 
     def began(self, handler: web.RequestHandler) -> None:
         """A request has come on this connection."""
+        assert isinstance(handler, _Reader), "made here"
+        known = self._open.get(handler)
+        if known is not None and not handler.spilt:
+            self._open[handler] = known[0], self._loop.time() + CONNECTION_S
+            handler.unread = 0
+
+    def spilt(self, handler: web.RequestHandler) -> None:
+        """It has sent more than is kept: it is soon aborted. An answer under way may still leave."""
         known = self._open.get(handler)
         if known is not None:
-            self._open[handler] = known[0], self._loop.time() + CONNECTION_S
+            known[0].pause_reading()
+            self._open[handler] = known[0], min(known[1], self._loop.time() + LINGER_S)
 
     def expire(self, now: float) -> None:
         """Abort the connections whose time is over."""
         for transport, deadline in list(self._open.values()):
             if now >= deadline:
                 transport.abort()
+
+
+class _Reader(web.RequestHandler):
+    """Reads one connection, and keeps no more of it than UNREAD_BYTES_MAX."""
+
+    __slots__ = ("_server", "spilt", "unread")
+
+    def __init__(self, server: _Connections, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._server = server
+        self.unread, self.spilt = 0, False
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come; no bytes: those that are kept may be parsed."""
+        self.unread += len(data)
+        self.spilt = self.spilt or self.unread > UNREAD_BYTES_MAX
+        if self.spilt and data:
+            self._server.spilt(self)
+        else:
+            super().data_received(data)
 
 
 def _complaints(loop: asyncio.AbstractEventLoop) -> logging.Logger:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...base.values import dataclass
 from ..config.broker import BrokerConfig
 from .api_peers import Peers
+from .readiness import Readiness
 
 if TYPE_CHECKING:
     from ...zookeeper.client import ZkClient
@@ -37,6 +38,10 @@ class View:
     """What makes `/metrics`, from the first time it is asked for."""
     peers: Peers = field(default_factory=Peers)
     """Asks the other brokers, for the page."""
+    readiness: Readiness = field(default_factory=Readiness)
+    """What `/ready` last found."""
+    reads: int = 0
+    """How many reads of records are being answered."""
     late_s: float = 0.0
     """By how much the event loop was late at most, in the last seconds."""
 

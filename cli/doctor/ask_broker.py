@@ -50,6 +50,8 @@ class Asked:
     clock: Clock | None = None
     is_strandline: bool = False
     failed: dict[str, str] = field(default_factory=dict)
+    unseen: dict[str, str] = field(default_factory=dict)
+    """What was not looked at though it answers, by kind, in words."""
 
     def facts(self) -> BrokerFacts:
         """What came of it."""
@@ -143,6 +145,8 @@ async def _inspect_process(asked: Asked, wait_s: float) -> None:
         return
     asked.is_strandline = True
     asked.process = document
+    if "now_ms" not in document:  # of another version
+        return
     middle = (sent_ms + got_ms) / 2
     asked.clock = Clock(document["now_ms"] - middle, (got_ms - sent_ms) / 2 + 1, HOW)
 

@@ -25,6 +25,7 @@ from ...protocol.messages.offsets import (
 from .ask_broker import Asked
 from .checks_groups import standing_still
 from .facts import Ends, GroupFacts, Member, Sample, TopicFacts
+from .findings import plural
 
 OFFSET_FETCH_VERSION_MAX = 7  # later ones ask for several groups
 NO_GROUP_STATES = 3  # ListGroups up to here does not tell states
@@ -50,7 +51,12 @@ async def _groups(coordinator: Asked) -> dict[str, GroupFacts]:
     except (OSError, ApiError) as error:
         coordinator.failed["groups"] = str(error)
         return {}
-    listed = [one for one in told.groups if one.protocol_type in ("consumer", "")][:GROUPS_MAX]
+    listed = [one for one in told.groups if one.protocol_type in ("consumer", "")]
+    if (more := len(listed) - GROUPS_MAX) > 0:
+        coordinator.unseen["groups"] = (
+            f"{plural(more, 'group')} of broker {coordinator.id}: only {GROUPS_MAX:,} are looked at"
+        )
+    listed = listed[:GROUPS_MAX]
     described = await asyncio.gather(
         *(_described(coordinator, one.group_id, one.group_type) for one in listed)
     )
@@ -146,7 +152,8 @@ async def _states(coordinator: Asked) -> dict[str, str]:
         return {}
     try:
         told = await coordinator.probe.ask(ListGroupsRequest())
-    except (OSError, ApiError):
+    except (OSError, ApiError) as error:
+        coordinator.failed["states of groups"] = str(error)
         return {}
     return {one.group_id: one.group_state for one in told.groups}
 
@@ -158,7 +165,10 @@ async def _committed(coordinator: Asked, group: str) -> dict[TopicPartition, int
         told = await coordinator.probe.ask(
             OffsetFetchRequest(group_id=group, topics=None), min(agreed, OFFSET_FETCH_VERSION_MAX)
         )
-    except (OSError, ApiError):
+        if told.error_code:
+            raise error_for(told.error_code, group)
+    except (OSError, ApiError) as error:
+        coordinator.failed["committed offsets"] = str(error)
         return {}
     return {
         TopicPartition(topic.name, one.partition_index): one.committed_offset
@@ -208,8 +218,15 @@ async def _offsets(
     )
     try:
         told = await leader.probe.ask(request)
-    except (OSError, ApiError):
+    except (OSError, ApiError) as error:
+        leader.failed["offsets"] = str(error)
         return {}
+    wrong = [one.error_code for topic in told.topics for one in topic.partitions if one.error_code]
+    if wrong:
+        leader.unseen["offsets"] = (
+            f"the lag in {plural(len(wrong), 'partition')} that broker {leader.id} leads: "
+            f"{error_for(wrong[0]).code.name}"
+        )
     return {
         TopicPartition(topic.name, one.partition_index): one.offset
         for topic in told.topics

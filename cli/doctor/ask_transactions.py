@@ -4,11 +4,12 @@ Left to others: which partitions are held back (checks_groups.py), how long is t
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
 
 from ...base.clock import SystemClock
 from ...base.types import TopicPartition
-from ...protocol.errors import ApiError, error_for
+from ...protocol.errors import ApiError, UnsupportedVersion, error_for
 from ...protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersTopic,
@@ -21,11 +22,15 @@ from .facts import OpenTransaction, TopicFacts
 PARTITIONS_MAX = 100
 NONE_OPEN = -1
 
+Found = TypeVar("Found")
+
 
 async def ask_transactions(
     held: Iterable[TopicPartition], topics: Mapping[str, TopicFacts], brokers: Mapping[int, Asked]
 ) -> tuple[OpenTransaction, ...]:
-    """The open transactions of these partitions. Nothing if a coordinator does not answer: it may know."""
+    """The open transactions of these partitions. Nothing if a coordinator does not answer: it may know; that
+    it did not answer is told.
+    """
     by_leader: dict[int, list[TopicPartition]] = {}
     for one in sorted(held)[:PARTITIONS_MAX]:
         by_leader.setdefault(topics[one.topic].partitions[one.partition].leader, []).append(one)
@@ -36,7 +41,11 @@ async def ask_transactions(
         opened = [
             found
             for each in await asyncio.gather(
-                *(_open(brokers[id], own, now_ms) for id, own in by_leader.items() if id in brokers)
+                *(
+                    _told(brokers[id], _open(brokers[id], own, now_ms))
+                    for id, own in by_leader.items()
+                    if id in brokers
+                )
             )
             for found in each
         ]
@@ -53,6 +62,17 @@ async def ask_transactions(
         )
         for one in opened
     )
+
+
+async def _told(broker: Asked, answer: Coroutine[Any, Any, Found]) -> Found:
+    """The answer. That there is none is noted, except of a broker that is too old for the request."""
+    try:
+        return await answer
+    except UnsupportedVersion:
+        raise
+    except (OSError, ApiError) as error:
+        broker.failed["transactions"] = str(error) or type(error).__name__
+        raise
 
 
 async def _open(leader: Asked, partitions: list[TopicPartition], now_ms: int) -> list[OpenTransaction]:
@@ -85,7 +105,7 @@ async def _known(
     """Transactional id and state of each transaction that a coordinator has, by partition and producer. A
     coordinator may know the producer and not the partition: then it does not end the transaction there.
     """
-    answers = await asyncio.gather(*(_known_to(each, producer_ids) for each in brokers))
+    answers = await asyncio.gather(*(_told(each, _known_to(each, producer_ids)) for each in brokers))
     return {key: value for answer in answers for key, value in answer.items()}
 
 

@@ -58,6 +58,8 @@ async def _server(place: Place, wait_s: float) -> ZkServer:
         return ZkServer(address, Reach.REFUSED)
     except TimeoutError:
         return ZkServer(address, Reach.TIMEOUT, f"no answer within {wait_s:g} s")
+    except OverflowError:
+        return ZkServer(address, Reach.UNREACHABLE, f"there is no port {place[1]}")
     except OSError as error:
         return ZkServer(address, Reach.UNREACHABLE, error.strerror or str(error))
     return read_srvr(address, text)
@@ -83,7 +85,7 @@ def read_srvr(address: str, text: str) -> ZkServer:
         found = re.search(rf"^{name}: *(.+)$", text, re.MULTILINE)
         return found[1].strip() if found else None
 
-    latencies = (value("Latency min/avg/max") or "").split("/")
+    latencies = re.fullmatch(r"[\d.]+/[\d.]+/(\d+(?:\.\d+)?)", value("Latency min/avg/max") or "", re.ASCII)
     version = value("Zookeeper version")
     outstanding = value("Outstanding")
     return ZkServer(
@@ -92,8 +94,8 @@ def read_srvr(address: str, text: str) -> ZkServer:
         words=True,
         version=version.partition("-")[0].partition(",")[0] if version else None,
         mode=value("Mode"),
-        outstanding=int(outstanding) if outstanding and outstanding.isdigit() else None,
-        latency_max_ms=float(latencies[2]) if len(latencies) == 3 else None,
+        outstanding=int(outstanding) if outstanding and re.fullmatch(r"[0-9]{1,18}", outstanding) else None,
+        latency_max_ms=float(latencies[1]) if latencies else None,
     )
 
 
@@ -123,17 +125,23 @@ async def _session(connect: str, hosts: str, servers: tuple[ZkServer, ...], wait
         )
         controller = await _controller(zk)
         registered: dict[int, tuple[str, ...]] = {}
-        for id in sorted(map(int, ids or ())):
+        for id in sorted(int(name) for name in ids or () if re.fullmatch(r"[0-9]{1,10}", name)):
             if (found := await read(documents.broker_path(id), zk.get)) is not None:
                 registered[id] = _endpoints(found[0])
     finally:
         await zk.close()
+    cluster_id = None
+    if cluster is not None:
+        try:
+            cluster_id = documents.parse(documents.ClusterIdDocument, cluster[0]).id
+        except BadDocument as bad:
+            unreadable[documents.CLUSTER_ID] = str(bad)
     return ZkFacts(
         connect,
         servers,
         None,
         session_s,
-        None if cluster is None else documents.parse(documents.ClusterIdDocument, cluster[0]).id,
+        cluster_id,
         controller,
         None if ids is None else registered,
         unreadable,

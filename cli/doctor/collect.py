@@ -133,7 +133,10 @@ async def _rest(
         transactions,
         zookeeper,
         local,
-        tuple(_not_seen(brokers, live, answers, zookeeper_at or named, zookeeper is not None)),
+        (
+            *_not_seen(brokers, live, answers, zookeeper_at or named, zookeeper is not None),
+            *(line for _, one in sorted(asked.items()) for line in one.unseen.values()),
+        ),
     )
 
 

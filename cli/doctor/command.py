@@ -5,6 +5,7 @@ Left to others: collecting (collect.py), judging (judge.py).
 """
 
 import asyncio
+from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Annotated
@@ -12,7 +13,17 @@ from typing import Annotated
 import typer
 
 from ...client.config import ClientConfig, configure
-from ..console import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, clear_errors, counted, err, out, print_json
+from ..console import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    WrongUsage,
+    clear_errors,
+    counted,
+    err,
+    out,
+    print_json,
+)
 from ..reach import own_cluster
 from ..up_down import DEFAULT_DIRECTORY
 from .collect import Wishes, collect
@@ -45,6 +56,9 @@ def doctor(
 ) -> None:
     """Find out what is wrong with a cluster, seen from here, and what to do about it."""
     with clear_errors():
+        for option, seconds in (("--timeout", timeout), ("--watch", watch)):
+            if not isfinite(seconds):
+                raise WrongUsage(f"{option} {seconds}: expected a number of seconds")
         own = own_cluster()
         if bootstrap == DEFAULT_BOOTSTRAP and own is not None and dir == DEFAULT_DIRECTORY:
             bootstrap = own.bootstrap  # it may have been given other ports; whether it runs is the question

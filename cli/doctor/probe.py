@@ -17,6 +17,7 @@ from ...protocol.messages.api_versions import ApiVersionsRequest
 from .facts import Dial, Reach
 
 CLIENT_ID = "strandline-doctor"
+DIGITS_MAX = 10  # of a port that a broker advertises: 32 bits
 FIRST_VERSION = 0  # of ApiVersions: every broker answers it in a known format
 
 Place = tuple[str, int]
@@ -132,7 +133,8 @@ async def resolved(host: str, wait_s: float) -> tuple[str, ...]:
 def place_of(address: str) -> Place | None:
     """Host and port of `host:port`, `[v6]:port` or `LISTENER://host:port`; None if it is not one."""
     host, colon, port = address.rpartition("://")[2].rpartition(":")
-    return (host.strip("[]"), int(port)) if colon and host and port.isdigit() else None
+    is_port = port.isascii() and port.isdigit() and len(port) <= DIGITS_MAX
+    return (host.strip("[]"), int(port)) if colon and host and is_port else None
 
 
 def address_of(host: str, port: int) -> str:

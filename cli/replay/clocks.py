@@ -41,7 +41,7 @@ def _known_orders(recorded: Mapping[int, Rings]) -> Iterator[tuple[int, int, int
             if not ring.startswith(controllers_ring("")):
                 continue
             for each in decisions:
-                if each["what"] in DECIDED:
+                if each["what"] in DECIDED and "epoch" in each:
                     place = ring.removeprefix(controllers_ring("")), each["epoch"]
                     decided[place] = broker, each["at_ms"]
     for broker, rings in recorded.items():

@@ -29,6 +29,7 @@ from .moments import in_order
 from .sources import Recorded, asked_of, found_in
 from .text import clock, day, frame_lines, lines
 
+DIGITS_MAX = 19  # int() refuses thousands of them
 TOLD_MS = 50  # clocks that disagree by less are corrected without a word
 SLOT = "{/* film */}"
 
@@ -64,6 +65,8 @@ def replay(
             raise Failure("the recorders are empty" if name is None else f"nothing is recorded about {name}")
         first = 0 if since is None else number_of(film, since, "--since", is_start=True)
         last = len(film.moments) - 1 if until is None else number_of(film, until, "--until")
+        if first > last:
+            raise WrongUsage(f"--since {since}, --until {until}: no moment lies between them")
         shown = None if at is None else number_of(film, at, "--at")
         if page is not None:
             page.write_text(page_of(film, first, last, name))
@@ -83,10 +86,11 @@ def replay(
 def number_of(film: Film, text: str, option: str, is_start: bool = False) -> int:
     """The number of a moment that is given as a number or as a time."""
     count = len(film.moments)
-    if text.isdigit():
-        if int(text) >= count:
+    if text.isascii() and text.isdigit():
+        number = int(text) if len(text) < DIGITS_MAX else count
+        if number >= count:
             raise WrongUsage(f"{option} {text}: there are moments 0 to {count - 1}")
-        return int(text)
+        return number
     at_ms = _time(film, text, option)
     number = film.at(at_ms - 1) + 1 if is_start else film.at(at_ms)
     if not 0 <= number < count:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.types import NO_LEADER
+from ...broker.decision_words import OTHERWISE
 from .moments import Moment
 
 Plain = dict[str, Any]
@@ -68,10 +69,18 @@ def film_of(moments: Iterable[Moment]) -> Film:
     """What the moments, in their order, come to."""
     frame, kept, changes = empty(), list(moments), []
     for moment in kept:
-        change = _change(frame, moment)
+        change = _readable_change(frame, moment)
         merge(frame, change)
         changes.append(deepcopy(change))
     return Film(kept, changes)
+
+
+def _readable_change(frame: Plain, moment: Moment) -> Plain:
+    """Nothing, if another version noted other values: its words are shown all the same."""
+    try:
+        return _change(frame, moment)
+    except OTHERWISE:
+        return {}
 
 
 def _change(frame: Plain, moment: Moment) -> Plain:

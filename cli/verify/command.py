@@ -134,6 +134,8 @@ def _print_plan(scenario: Scenario, chosen: Chosen, as_json: bool) -> None:
 
 
 def _run(scenario: Scenario, chosen: Chosen, keep: Path | None, as_json: bool) -> None:
+    if keep is not None and keep.exists() and not keep.is_dir():
+        raise WrongUsage(f"--keep {keep}: it is no directory; name a new one")
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise WrongUsage(f"--keep {keep}: the directory is not empty; name a new one")
     folder = keep or Path(tempfile.mkdtemp(prefix="strandline-verify-"))

@@ -12,7 +12,7 @@ from ...testing.verify.places.external import ExternalPlace, read_commands
 from ...testing.verify.places.kafka import KafkaPlace
 from ...testing.verify.places.local import LocalPlace, running
 from ...testing.verify.places.namespaces import NamespacesPlace
-from ...testing.verify.scenario import ALL, Scenario
+from ...testing.verify.scenario import ALL, Scenario, unfit
 from ..console import WrongUsage
 from ..reach import reached
 
@@ -63,7 +63,12 @@ def able(scenario: Scenario, chosen: Chosen) -> list[str]:
         powers = NamespacesPlace.powers
     else:
         powers = LocalPlace.powers
-    return [name for name, fault in FAULTS.items() if fault.needs <= powers]
+    clients, brokers = scenario.clients, scenario.cluster.brokers
+    return [
+        name
+        for name, fault in FAULTS.items()
+        if fault.needs <= powers and unfit(name, clients, brokers) is None
+    ]
 
 
 def place_for(scenario: Scenario, chosen: Chosen, folder: Path) -> Place:

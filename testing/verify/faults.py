@@ -72,3 +72,9 @@ TOPIC_FAULTS = frozenset(
     {"kill-leader-ahead", "only-an-outsider", "last-isr-empty-disk", "last-isr-power-loss"}
 )
 """Those that need three brokers."""
+PEER_FAULTS = frozenset({"cut-from-a-peer"})
+"""Those that need two."""
+CLIENT_FAULTS = frozenset({"kill-a-client"})
+"""Those that hit a client with transactions or in a group."""
+PRODUCER_FAULTS = frozenset({"zombie-client", "sleeping-client", "kill-transaction-coordinator"})
+"""Those that need a client with transactions."""

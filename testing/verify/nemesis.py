@@ -26,12 +26,16 @@ from .znodes import Znodes
 Mend = Callable[[], None]
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 INTERNAL = (OFFSETS, TRANSACTIONS)
-APART_S = 30.0  # until the ISR is without a follower that does not fetch
+APART_S = 60.0  # until the ISR is without a follower that does not fetch
 AHEAD_S = (0.5, 1.5)  # for which the others go on without it
 ALONE_S = 12.0  # for which a broker that lost its data may come to lead, before the others return
 FULL_S = 90.0
 LED_S = 10.0
 GONE_S = 60.0
+
+
+class NotDone(Exception):
+    """A fault could not be brought about; says what has not come. The cluster is not to blame."""
 
 
 class Victims(Protocol):
@@ -74,7 +78,9 @@ class Nemesis:
         self.random = random.Random(scenario.seed)
 
     def strike(self, strike: Strike) -> None:
-        """The fault, the time for which it holds, its end; then everything is ready again."""
+        """The fault, the time for which it holds, its end; then everything is ready again. Raises NotDone,
+        and leaves the cluster to be mended.
+        """
         self.random = random.Random(strike.seed)
         fault: Callable[[], Mend] = getattr(self, strike.fault.replace("-", "_"))
         mend = fault()
@@ -250,10 +256,9 @@ class Nemesis:
 
     def _wait_isr(self, topic: str, partition: int, wanted: Callable[[list[int]], bool], what: str) -> None:
         with self._znodes() as znodes:
-            until(
-                lambda: wanted(self._isr(znodes, topic, partition)),
-                APART_S, f"{what} ({topic}-{partition})", every_s=0.2,
-            )  # fmt: skip
+            wait_brought_about(
+                lambda: wanted(self._isr(znodes, topic, partition)), APART_S, f"{what} ({topic}-{partition})"
+            )
 
     def _apart(self, topic: str, partition: int, follower: int) -> None:
         """Wait until the follower has left the ISR, and the others have gone on without it."""
@@ -331,7 +336,9 @@ class Nemesis:
     def _wait_unregistered(self, broker: int) -> None:
         """Until its session is over: it comes back as a machine does that had to start."""
         with self._znodes() as znodes:
-            until(lambda: znodes is None or not znodes.registered(broker), GONE_S, "its session is over")
+            wait_brought_about(
+                lambda: znodes is None or not znodes.registered(broker), GONE_S, "its session is over"
+            )
 
     # ------------------------------------------------------------ links
 
@@ -356,6 +363,14 @@ class Nemesis:
         self.note("cut broker from everybody", f"{told(victim)}, {'with resets' if resets else 'silently'}")
         self.place.isolate(victim, reset=resets)
         return lambda: self.place.heal(victim)
+
+
+def wait_brought_about(condition: Callable[[], bool], within_s: float, what: str) -> None:
+    """Wait for what a fault needs. Raises NotDone."""
+    try:
+        until(condition, within_s, what, every_s=0.2)
+    except AssertionError as failure:
+        raise NotDone(str(failure)) from None
 
 
 def told(*brokers: int) -> str:

@@ -82,6 +82,8 @@ class Record:
             ) from None
         except ValueError as error:
             raise ScenarioError(f"{path} is damaged: {error}") from None
+        if not isinstance(content, dict):
+            raise ScenarioError(f"{path} is damaged: expected an object")
         if (content.pop("format", None), content.pop("version", None)) != (FORMAT, VERSION):
             raise ScenarioError(f"{path} was not written by this version of strandline verify")
         try:

@@ -1,11 +1,12 @@
 """The audit of the replicas: when everything is healthy and nobody writes, all logs of a partition are alike.
 
-Every topic's, the internal ones included, byte for byte from the first segment to the end, so up to the
-watermark and beyond. What differs is told with the offset of the first batch that does, and the watermarks.
+Of each partition that is asked about, the logs of those brokers that hold a replica, byte for byte from the
+first segment to the end, so up to the watermark and beyond. What differs is told with the offset of the first
+batch that does, and the watermarks.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,12 +22,16 @@ CLEAN = ".kafka_cleanshutdown"
 LEFT_OVER = ("-delete", "-stray", "-future")
 
 
-def wait_same(directories: Callable[[], dict[int, Path]], within_s: float, prefix: str = "") -> None:
+Holders = Mapping[TopicPartition, Sequence[int]]
+"""The brokers that hold a replica, by partition."""
+
+
+def wait_same(directories: Callable[[], dict[int, Path]], holders: Holders, within_s: float) -> None:
     """Wait until the audit finds nothing. AssertionError with what it found last."""
     found: list[str] = []
 
     def same() -> bool:
-        found[:] = audit(directories(), prefix)
+        found[:] = audit(directories(), holders)
         return not found
 
     try:
@@ -35,30 +40,27 @@ def wait_same(directories: Callable[[], dict[int, Path]], within_s: float, prefi
         raise AssertionError("\n  ".join([str(failure), *found])) from None
 
 
-def audit(places: dict[int, Path], prefix: str = "") -> list[str]:
-    """A sentence for each partition whose replicas differ; `places` are the brokers' log directories.
-
-    With a `prefix`, only topics that begin so.
-    """
-    names = {each.name for place in places.values() for each in place.iterdir() if holds_log(each)}
-    chosen = sorted(name for name in names if name.startswith(prefix))
-    return [sentence for name in chosen if (sentence := compared(name, places))]
+def audit(places: dict[int, Path], holders: Holders) -> list[str]:
+    """A sentence for each partition whose replicas differ, or lack; `places`: the log directories."""
+    found = (compared(str(tp), holders[tp], places) for tp in sorted(holders))
+    return [sentence for sentence in found if sentence]
 
 
 def holds_log(folder: Path) -> bool:
     return PARTITION.fullmatch(folder.name) is not None and folder.is_dir()
 
 
-def compared(name: str, places: dict[int, Path]) -> str:
+def compared(name: str, holders: Sequence[int], places: dict[int, Path]) -> str:
     """What is different about a partition's replicas; empty if nothing is."""
-    if missing := [id for id, place in places.items() if not (place / name).is_dir()]:
+    folders = {id: places[id] / name for id in holders if id in places}
+    if missing := [id for id in holders if id not in folders or not folders[id].is_dir()]:
         return f"{name}: brokers {missing} have no replica of it"
-    logs = {id: log_of(place / name) for id, place in places.items()}
+    logs = {id: log_of(folder) for id, folder in folders.items()}
     for (one, log), (other, its_log) in pairwise(sorted(logs.items())):
         if log != its_log:
             at = first_difference(log, its_log)
             offset = offset_at(log if len(log) > len(its_log) else its_log, at)
-            told = {id: watermark(place, name) for id, place in places.items()}
+            told = {id: watermark(places[id], name) for id in holders}
             sizes = {id: len(each) for id, each in logs.items()}
             return (
                 f"{name}: brokers {one} and {other} differ from offset {offset} (byte {at}) on; watermarks "

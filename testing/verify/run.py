@@ -7,7 +7,7 @@ import importlib.util
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -23,11 +23,11 @@ from .enough import count, lacking, tracebacks
 from .finale import read_all, wait_copied, wait_read
 from .fleet import Fleet
 from .kinds import KINDS, Library
-from .nemesis import Nemesis, wait_full
+from .nemesis import Nemesis, NotDone, wait_full
 from .outcome import Outcome, Record, judged
 from .places import Place, PlaceProblem
-from .replicas import untidy, wait_same
-from .scenario import ALL, ClientPart, Scenario, ScenarioError
+from .replicas import Holders, untidy, wait_same
+from .scenario import ALL, ClientPart, Scenario, ScenarioError, unfit
 from .schedule import drawn_least, strikes
 from .znodes import Znodes
 
@@ -93,8 +93,10 @@ class place_of:
         self.place.close()
 
 
-def check(scenario: Scenario, place: Place) -> None:
-    """Raises ScenarioError if a fault of the scenario cannot be done where the brokers live."""
+def check(scenario: Scenario, place: Place, clients: Sequence[ClientPart] | None = None) -> None:
+    """Raises ScenarioError if a fault of the scenario, by name, cannot be done where the brokers live, or to
+    these clients (all, if none are given).
+    """
     able = set(place.able())
     drawn = scenario.faults.drawn if scenario.faults.drawn != ALL else ()
     wanted = [*drawn, *(each.fault for each in scenario.faults.at)]
@@ -103,18 +105,21 @@ def check(scenario: Scenario, place: Place) -> None:
             f"{', '.join(missing)}: cannot be done with brokers that live in `{place.name}`; what can be: "
             f"{', '.join(sorted(able))}. Choose another place, or leave it out with --faults"
         )
+    for name in wanted:
+        if why := unfit(name, scenario.clients if clients is None else clients, len(place.ids)):
+            raise ScenarioError(f"fault {name}: {why}. Choose another place, or leave it out with --faults")
 
 
 class Run:
     """See the module."""
 
     def __init__(self, scenario: Scenario, place: Place, folder: Path, screen: Screen) -> None:
-        check(scenario, place)
+        self.clients = [each for each in scenario.clients if is_installed(each)]
+        check(scenario, place, self.clients)
         self.scenario, self.place, self.folder, self.screen = scenario, place, folder, screen
         self.folder.mkdir(parents=True, exist_ok=True)
         token = random.SystemRandom().getrandbits(24)
         self.prefix = "" if place.is_ours else f"verify-{token:06x}-"
-        self.clients = [each for each in scenario.clients if is_installed(each)]
         if not any(KINDS[each.kind].writes for each in self.clients):
             raise ScenarioError(
                 "confluent-kafka is not installed, and without it nobody writes: pip install "
@@ -143,7 +148,10 @@ class Run:
         finally:
             self.fleet.kill()
         if self.place.has_tracebacks:
-            self.record.violations += tracebacks(self.place.logs(), logged)
+            logs = self.place.logs()
+            self.record.violations += tracebacks(logs, logged)
+            if not logs:
+                self.record.notes.append("what the brokers logged was not looked at: it is out of reach here")
         self.record.lives = self.fleet.lives
         self.record.took_s = time.monotonic() - begun_s
         self.record.save(self.folder)
@@ -210,13 +218,20 @@ class Run:
     def _strike(self, nemesis: Nemesis, begun_s: float) -> None:
         """Faults until the load is over; those with a time, and those of a list, at least once."""
         least = drawn_least(self.scenario)
-        for strike in strikes(self.scenario, self.place.able()):
+        brokers = len(self.place.ids)
+        able = [name for name in self.place.able() if unfit(name, self.clients, brokers) is None]
+        for strike in strikes(self.scenario, able):
             loaded_s = time.monotonic() - begun_s
             wait_s = strike.after_s - loaded_s if strike.is_timed else strike.after_s
             if not strike.is_timed and loaded_s + wait_s >= self.scenario.load_s and least <= 0:
                 return
             self._rest(wait_s)
-            nemesis.strike(strike)
+            try:
+                nemesis.strike(strike)
+            except NotDone as failure:
+                self.record.unknowns.append(f"{strike.fault} was not done: {failure}")
+                self.place.mend()
+                self.place.wait_ready(self.scenario.limits.ready_s)
             least -= not strike.is_timed
 
     def _struck(self, what: str) -> None:
@@ -279,7 +294,7 @@ class Run:
             return
         self.screen.phase("comparing the replicas' logs")
         try:
-            wait_same(self.place.directories, SAME_S, self.prefix)
+            wait_same(self.place.directories, self._holders(), SAME_S)
         except AssertionError as failure:
             self.record.violations.append(str(failure))
         if (zookeeper := self.place.zookeeper) is not None:
@@ -287,6 +302,17 @@ class Run:
                 self.record.violations += znodes.wrong_states(self.prefix)
         if self.place.stop_all():
             self.record.violations += untidy(self.place.directories())
+
+    def _holders(self) -> Holders:
+        """Who has a replica of each partition of the run; of all, if the cluster is the run's own."""
+        with Admin(self.place.bootstrap) as admin:
+            topics = list(admin.list_topics(internal=True)) if self.place.is_ours else self._topics()
+            described = admin.describe_topics(topics)
+        return {
+            TopicPartition(topic.name, one.partition): one.replicas
+            for topic in described
+            for one in topic.partitions
+        }
 
     def _tidy_up(self) -> None:
         """On a cluster that others use: no topic is left. Where records were lost they are evidence."""

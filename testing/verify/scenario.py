@@ -30,7 +30,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from .faults import FAULTS, TOPIC_FAULTS
+from .faults import CLIENT_FAULTS, FAULTS, PEER_FAULTS, PRODUCER_FAULTS, TOPIC_FAULTS
 from .kinds import KINDS, Library
 
 SHIPPED = "strandline.testing.verify.scenarios"
@@ -200,23 +200,9 @@ class Scenario(_Part):
 
     def _check_faults(self) -> None:
         drawn = self.faults.drawn if self.faults.drawn != ALL else ()
-        wanted = {*drawn, *(each.fault for each in self.faults.at)}
-        if self.victim_kinds(True) == [] and (found := sorted(wanted & {"kill-a-client"})):
-            raise ValueError(f"fault {found[0]}: there is no client with transactions or in a group")
-        if self.victim_kinds(False) == [] and (
-            found := sorted(wanted & {"zombie-client", "sleeping-client", "kill-transaction-coordinator"})
-        ):
-            raise ValueError(f"fault {found[0]}: there is no client with transactions")
-        if self.cluster.brokers < 3 and (found := sorted(wanted & TOPIC_FAULTS)):
-            raise ValueError(f"fault {found[0]} needs three brokers, not {self.cluster.brokers}")
-
-    def victim_kinds(self, members: bool) -> list[ClientPart]:
-        """The clients that have transactions; with `members`, also those that are in groups."""
-        return [
-            each
-            for each in self.clients
-            if KINDS[each.kind].transacts or (members and KINDS[each.kind].is_member)
-        ]
+        for fault in sorted({*drawn, *(each.fault for each in self.faults.at)}):
+            if why := unfit(fault, self.clients, self.cluster.brokers):
+                raise ValueError(f"fault {fault}: {why}")
 
     def topic_properties(self, topic: str) -> dict[str, str]:
         """The settings of a topic, by Kafka's names."""
@@ -225,6 +211,17 @@ class Scenario(_Part):
     def topics_of(self, client: ClientPart) -> tuple[str, ...]:
         """The topics that it writes or reads."""
         return client.topics or tuple(self.topics)
+
+
+def unfit(fault: str, clients: Sequence[ClientPart], brokers: int) -> str | None:
+    """Why a fault cannot be done to these clients and so many brokers; None if it can be."""
+    kinds = [KINDS[each.kind] for each in clients]
+    if fault in CLIENT_FAULTS and not any(each.transacts or each.is_member for each in kinds):
+        return "there is no client with transactions or in a group"
+    if fault in PRODUCER_FAULTS and not any(each.transacts for each in kinds):
+        return "there is no client with transactions"
+    least = 3 if fault in TOPIC_FAULTS else 2 if fault in PEER_FAULTS else 1
+    return f"it needs {('', 'two', 'three')[least - 1]} brokers, not {brokers}" if brokers < least else None
 
 
 def as_properties(settings: Settings) -> dict[str, str]:

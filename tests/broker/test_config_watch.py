@@ -276,3 +276,41 @@ def test_notifications_go_when_they_are_old(monkeypatch: pytest.MonkeyPatch) -> 
         await until(lambda: topics.of("t").names == {"retention.ms": "6"})
 
     play(story)
+
+
+def test_of_many_notifications_the_oldest_go_early_and_new_ones_are_heard_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With each new one every broker reads all names."""
+    for name, value in (("NOTICES_MAX", 5), ("REMOVED_AT_ONCE", 4), ("KEPT_LEAST_SESSIONS", 0)):
+        monkeypatch.setattr(config_watch, name, value)
+    monkeypatch.setattr(config_watch, "KEPT_LEAST_S", 0.05)
+
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        for _ in range(40):
+            session.notify({"version": 2, "entity_path": "users/alice"})
+        session.put("/config/topics/t", retention_ms="5")
+        session.notify({"version": 2, "entity_path": "topics/t"})
+        await until(lambda: topics.of("t").exists)
+        await until(lambda: len(session.changes()) == 5)
+        kept = session.changes()
+        assert kept[-1].endswith(f"{40:010}"), "the newest are kept, for those who have not read them"
+        assert watch._expires_at() == pytest.approx(min(since for since, _ in watch._seen.values()) + 900)
+
+    play(story)
+
+
+def test_many_notifications_are_kept_until_a_session_that_is_away_must_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(config_watch, "NOTICES_MAX", 5)
+
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        for _ in range(10):
+            session.notify({"version": 2, "entity_path": "users/alice"})
+        await until(lambda: len(watch._seen) == 10)
+        away_s = 3 * live.started_with.zookeeper.session_timeout_ms / 1000
+        wait_s = [at - watch._seen[name][0] for at, name in watch._expiries()]
+        assert wait_s == pytest.approx([max(120.0, away_s)] * 5 + [900.0] * 5)
+
+    play(story)

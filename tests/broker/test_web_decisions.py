@@ -14,9 +14,9 @@ from strandline.base.types import TopicPartition
 from strandline.broker.metadata.cache import Address
 from strandline.broker.overview.answer import overview_asked
 from strandline.broker.web import api_peers
-from strandline.broker.web.api_decisions import broker_points, isr_points, lanes, merged, sentence, spans
-from strandline.broker.web.api_groups import total, with_lag
-from strandline.broker.web.api_partitions import Place, Window
+from strandline.broker.web.api_decisions import broker_points, isr_points, lanes, merged, spans, told_as
+from strandline.broker.web.api_groups import counted, total, with_lag
+from strandline.broker.web.api_partitions import MATCHES_KEPT, Place, Window, indexed
 from strandline.broker.web.api_peers import Peers
 from strandline.protocol.errors import InvalidRequest
 from strandline.storage.decision_log import DecisionLog, Note
@@ -109,26 +109,26 @@ def test_events_of_brokers_are_those_the_controllers_saw() -> None:
 def test_decisions_are_sentences_with_reasons() -> None:
     told = merged({3: [CREATED, FAILOVER]}, 10)
     assert [each["sentence"] for each in told] == [
-        "broker 2 leads after broker 1 in epoch 1; ISR 2, 3",
+        "broker 2 leads after broker 1 in epoch 1; ISR 2, 3, was 1, 2, 3",
         "created: broker 1 leads; ISR 1, 2, 3",
     ]
     assert told[0]["because"] == ["because broker 1 went", "broker 2: electable"]
-    assert "uncleanly" in sentence({**FAILOVER, "unclean": True})
+    assert "uncleanly" in told_as({**FAILOVER, "unclean": True})
 
 
 def test_a_topic_that_was_created_is_one_decision() -> None:
     parts = [{**CREATED, "about": f"a-topic-{number}"} for number in range(3)]
     told = merged({3: [*parts, {**CREATED, "about": "b-0"}, FAILOVER]}, 10)
     assert [(each["about"], each["sentence"]) for each in told] == [
-        ("t-0", "broker 2 leads after broker 1 in epoch 1; ISR 2, 3"),
+        ("t-0", "broker 2 leads after broker 1 in epoch 1; ISR 2, 3, was 1, 2, 3"),
         ("a-topic", "created with 3 partitions"),
         ("b-0", "created: broker 1 leads; ISR 1, 2, 3"),
     ]
 
 
 def test_a_decision_of_another_version_is_told_by_its_values() -> None:
-    assert sentence(decided("moved_on", 1, speed=5)) == "moved on: speed 5"
-    assert sentence(decided("elected", 1, epoch=5)) == "elected: epoch 5"  # it lacks what we expect
+    assert told_as(decided("moved_on", 1, speed=5)) == "moved on: speed 5"
+    assert told_as(decided("elected", 1, epoch=5)) == "elected: epoch 5"  # it lacks what we expect
 
 
 def test_the_newest_decisions_of_many_rings() -> None:
@@ -158,15 +158,41 @@ PLACES = [
     ],
 )
 def test_a_window_has_a_part_of_what_matches(window: Window, names: list[str], matching: int) -> None:
-    rows, count = window.choose(PLACES)
+    rows, count = indexed(PLACES).choose(window)
     assert [f"{row.topic}-{row.partition}" for row in rows] == names
     assert count == matching
 
 
+def test_a_page_that_asks_again_walks_no_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+
+    def matches(self: Window, place: Place) -> bool:
+        nonlocal looked
+        looked += 1
+        return True
+
+    monkeypatch.setattr(Window, "matches", matches)
+    index = indexed(PLACES)
+    for _ in range(5):
+        for at in (0, 2):
+            assert index.choose(Window(at=at, limit=2)) == (PLACES[at : at + 2], len(PLACES))
+    assert looked == len(PLACES)
+    for number in range(100):
+        index.choose(Window(search=str(number)))
+    assert len(index._matching) == MATCHES_KEPT, "and does not keep what was searched for once"
+
+
 def test_the_lag_is_unknown_while_a_leader_is_silent() -> None:
     rows = with_lag([["t", 0, 3], ["t", 1, 9]], {("t", 0): (0, 5)})
-    assert [row["lag"] for row in rows] == [2, None] and total(rows) is None
-    assert total(with_lag([["t", 0, 7]], {("t", 0): (0, 5)})) == 0
+    assert [row["lag"] for row in rows] == [2, None] and total(rows, 2) is None
+    assert total(with_lag([["t", 0, 7]], {("t", 0): (0, 5)}), 1) == 0
+
+
+def test_the_lag_of_a_group_is_unknown_if_not_all_of_its_offsets_are_looked_at() -> None:
+    """Offsets in one answer are bounded: a group whose turn comes after that has not caught up."""
+    one = with_lag([["t", 0, 3]], {("t", 0): (0, 5)})
+    assert total(one, 2) is None and total([], 1) is None and total([], 0) == 0
+    assert counted({"offsets": [["t", 0, 3]]}) == 1, "as an older broker tells it"
 
 
 # ------------------------------------------------------------ brokers that do not answer

@@ -1,6 +1,7 @@
 """The HTTP server on a real socket, of a broker that is still starting: limits, and who is answered."""
 
 import asyncio
+import gzip
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -219,6 +220,83 @@ async def test_requests_that_wait_are_few(monkeypatch: pytest.MonkeyPatch) -> No
                 sent_bytes += len(some)
         assert sent_bytes < 32 << 20, "no more than the kernel's buffers hold"
         writer.transport.abort()
+
+
+async def test_headers_are_few_and_short() -> None:
+    async with listening() as web:
+        many = "".join(f"\nX-{number}: 1" for number in range(server.HEADERS_MAX - 10))
+        assert (await sent(port_of(web), f"GET /health{many}"))[0] == 200
+        assert (await sent(port_of(web), f"GET /health{many}{many}"))[0] == 400
+        assert (await sent(port_of(web), f"GET /health\nCookie: {'c' * 8_000}"))[0] == 200
+        assert (await sent(port_of(web), f"GET /health\nCookie: {'c' * 8_200}"))[0] == 400
+        assert (await sent(port_of(web), f"GET /health?{'c' * 8_000}"))[0] == 200
+        assert (await sent(port_of(web), f"GET /health?{'c' * 8_200}"))[0] == 400
+
+
+def kept_of(web: WebListener) -> int:
+    """Bytes of headers that wait for their answers."""
+    connections = web._server._connections  # type: ignore[union-attr]
+    waiting = [message for reader in connections._open for message, _ in reader._messages]
+    return sum(len(name) + len(value) for message in waiting for name, value in message.raw_headers)
+
+
+async def test_who_sends_requests_ahead_is_not_kept_with_all_their_headers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of 32 could have 64 headers of 8 KiB. The answer to the first still comes, then the end."""
+    monkeypatch.setattr(server, "LINGER_S", 0.2)
+    monkeypatch.setattr(server, "TICK_S", 0.05)
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def handler(view: View, asked: Asked) -> Answer:
+        begun.set()
+        await go.wait()
+        return as_json("first")
+
+    with_route(monkeypatch, handler)
+    large = "".join(f"X-{number}: {'x' * 8_000}\r\n" for number in range(50))
+    async with listening() as web:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(web))
+        writer.write(b"GET /tried/x HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await begun.wait()
+        with suppress(ConnectionError, TimeoutError):
+            for _ in range(32):
+                writer.write(f"GET /tried/x HTTP/1.1\r\nHost: localhost\r\n{large}\r\n".encode())
+                await asyncio.wait_for(writer.drain(), 0.5)
+                assert kept_of(web) <= server.UNREAD_BYTES_MAX
+        go.set()
+        with suppress(ConnectionError):
+            assert b"first" in await asyncio.wait_for(reader.read(), 10), "and then the connection ends"
+        writer.transport.abort()
+        assert (await sent(port_of(web), "GET /tried/x"))[0] == 200
+
+
+async def test_a_body_in_pieces_may_be_as_large_as_allowed_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def handler(view: View, asked: Asked) -> Answer:
+        return as_json(len(asked.body))
+
+    with_route(monkeypatch, handler, method="POST")
+    head = f"POST /tried/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: {server.BODY_BYTES_MAX}\r\n\r\n"
+    async with listening() as web:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(web))
+        for _ in range(5):
+            writer.write(head.encode() + bytes(server.BODY_BYTES_MAX))
+            await asyncio.wait_for(reader.readuntil(b"%d\n" % server.BODY_BYTES_MAX), 10)
+        await ended(writer)
+
+
+async def test_a_compressed_body_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(view: View, asked: Asked) -> Answer:
+        return as_json(len(asked.body))
+
+    with_route(monkeypatch, handler, method="POST")
+    body = gzip.compress(bytes(10 << 20))
+    async with listening() as web:
+        wanted = f"POST /tried/x\nContent-Encoding: gzip\nContent-Length: {len(body)}"
+        status, _, told = await sent(port_of(web), wanted, body=body)
+        assert (status, json.loads(told)) == (200, len(body))
 
 
 async def test_a_port_in_use_ends_the_start_with_its_reason() -> None:

@@ -16,6 +16,7 @@ from strandline.cli.replay.sources import found_in
 from strandline.cli.replay.text import frame_lines, lines
 from strandline.storage.decision_log import DecisionLog, Note, RingFile
 from strandline.storage.disk import RealDisk
+from tests.cli.conftest import Shell
 
 BEGAN = 1_767_225_600_000  # 2026-01-01
 ROLE = {"replicas": [1, 2, 3], "unclean": False, "controller_epoch": 7}
@@ -148,12 +149,16 @@ class TestFrames:
         assert asks["isr"] == [2, 3] and asks["replicas"][2]["proposed"] == [2]
         assert asks["replicas"][2]["end"] == 25
         assert has["isr"] == [2] and has["replicas"][2]["proposed"] is None
-        assert "broker 3 is at 7 of 25, caught up 30.2 s ago" in shown.moments[11].sentence
+        assert "broker 3 is at 7 of 25, last caught up 30.2 s before" in shown.moments[11].sentence
 
     def test_what_another_version_has_noted_is_shown_as_it_is(self) -> None:
         strange = Moment(BEGAN, 1, False, "t-0", "elected_by_dice", {"eyes": 6})
         halved = Moment(BEGAN, 1, True, "t-0", "elected", {"leader": 6})
-        assert strange.sentence == "elected by dice" and "'leader': 6" in halved.sentence
+        assert (strange.sentence, halved.sentence) == ("elected by dice: eyes 6", "elected: leader 6")
+        frame = film_of(
+            [strange, halved, Moment(BEGAN, 1, False, "t-0", "became_leading", {"end": "?"})]
+        ).frame(2)
+        assert frame["partitions"]["t-0"]["leader"] is None, "what cannot be read changes nothing"
 
 
 class TestText:
@@ -161,9 +166,9 @@ class TestText:
         told = list(lines(film(), 8, 10))
         assert told[0] == "2026-01-01 UTC"
         assert told[1].startswith(
-            " 8  00:00:00.900             broker 2 (controller)  t-0: elects broker 2 in epoch 5"
+            " 8  00:00:00.900             broker 2 (controller)  t-0: broker 2 leads after broker 1 in epoch"
         )
-        assert "00:00:00.910     +0.010  broker 2               t-0: leads: epoch 5, end 20" in told[2]
+        assert "00:00:00.910     +0.010  broker 2               t-0: leads in epoch 5: end 20" in told[2]
         assert "+0.590  broker 3" in told[3]
 
     def test_a_frame(self) -> None:
@@ -196,6 +201,9 @@ class TestText:
         ("text", "why"),
         [
             ("11", "there are moments 0 to 10"),
+            ("9" * 5_000, "there are moments 0 to 10"),
+            ("²", "expected the number of a moment"),
+            ("24:00:61", "expected the number of a moment"),
             ("soon", "expected the number of a moment, or a time such as"),
             ("2025-12-31", "the recorders hold 2026-01-01 00:00:00.000 to 2026-01-01 00:00:01.500"),
         ],
@@ -203,6 +211,14 @@ class TestText:
     def test_another_one_is_refused(self, text: str, why: str) -> None:
         with pytest.raises(WrongUsage, match=why):
             number_of(film(), text, "--at")
+
+    def test_moments_that_end_before_they_begin_are_none(self, alone: Shell, tmp_path: Path) -> None:
+        for broker, notes in failover().items():
+            kept(tmp_path / f"broker-{broker}" / "data", log_of(notes))
+        (tmp_path / "cluster.json").write_text(json.dumps({"brokers": [{"id": id} for id in (1, 2, 3)]}))
+        said = alone("replay", "--dir", tmp_path, "--since", 5, "--until", 3, expect=2).err
+        assert "--since 5, --until 3: no moment lies between them" in said.replace("\n", " ")
+        assert len(alone("replay", "--dir", tmp_path, "--since", 3, "--until", 3).lines) == 2
 
     def test_since_begins_with_the_first_one_from_then_on(self) -> None:
         assert number_of(film(), "00:00:00.032", "--since", is_start=True) == 6
@@ -220,17 +236,19 @@ def test_the_page_holds_the_film_and_no_markup_of_others() -> None:
     assert document["moments"][-1]["sentence"].endswith("alert(1)</script>")
 
 
-class TestDirectories:
-    def kept(self, folder: Path, log: DecisionLog) -> Path:
-        folder.mkdir(parents=True)
-        file = RingFile(RealDisk(), str(folder))
-        file.begin(list(log.frames()))
-        file.close()
-        return folder
+def kept(folder: Path, log: DecisionLog) -> Path:
+    """A log directory with this recorder."""
+    folder.mkdir(parents=True)
+    file = RingFile(RealDisk(), str(folder))
+    file.begin(list(log.frames()))
+    file.close()
+    return folder
 
+
+class TestDirectories:
     def test_of_dead_brokers(self, tmp_path: Path) -> None:
         for broker, notes in failover().items():
-            self.kept(tmp_path / f"broker-{broker}" / "data", log_of(notes))
+            kept(tmp_path / f"broker-{broker}" / "data", log_of(notes))
         (tmp_path / "cluster.json").write_text(json.dumps({"brokers": [{"id": id} for id in (1, 2, 3)]}))
         found = found_in([tmp_path], "t-0")
         assert set(found.rings) == {1, 2, 3}
@@ -242,6 +260,6 @@ class TestDirectories:
             found_in([tmp_path], None)
 
     def test_two_of_one_broker(self, tmp_path: Path) -> None:
-        places = [self.kept(tmp_path / name, log_of(failover()[1])) for name in "ab"]
+        places = [kept(tmp_path / name, log_of(failover()[1])) for name in "ab"]
         with pytest.raises(Failure, match="broker 1 has another recorder"):
             found_in(places, None)

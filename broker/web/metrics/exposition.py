@@ -130,7 +130,8 @@ class Exposition:
             self._asking = self._loop.run_in_executor(None, volumes, logs.disk, logs.places.usable)
         done, _ = await asyncio.wait((self._asking,), timeout=VOLUMES_S)
         if done:
-            self._volumes, self._asking = self._asking.result(), None
+            asked, self._asking = self._asking, None
+            self._volumes = asked.result()
 
 
 def _of_process(registry: CollectorRegistry, is_open: bool) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from typing import Self
 from ...anomalies import HistoryWriter, Notes, Record
 
 VALUES_OF_A_LIFE = 10_000_000
-LIVES_OF_A_CLIENT = 1000
+LIVES_OF_A_CLIENT = 1_000_000  # a week of kills has thousands
 ABORTED_BY_CHOICE = 0.25
 STOP = threading.Event()
 

@@ -96,6 +96,7 @@ def test_what_is_no_run_is_refused_with_its_place(tmp_path: Path) -> None:
         judged(tmp_path)
     for damage, told in (
         ("{", "is damaged"),
+        ("[]", "is damaged: expected an object"),
         ('{"format": "strandline-verify", "version": 2}', "was not written by this version"),
         ('{"format": "strandline-verify", "version": 1, "scenario": {}}', "is damaged"),
     ):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.records import BatchBuilder
 from strandline.storage import checked_json
 from strandline.storage.directories.intact import IncarnationFile
@@ -19,6 +20,8 @@ def batch(base_offset: int, *values: bytes) -> bytes:
     return base_offset.to_bytes(8, "big") + bytes(builder.build())[8:]
 
 
+T0 = TopicPartition("t", 0)
+ALL_THREE = {T0: (1, 2, 3)}
 LOG = batch(0, b"a", b"b") + batch(2, b"c") + batch(3, b"d", b"e")
 
 
@@ -41,31 +44,31 @@ def last(places: dict[int, Path], broker: int) -> Path:
 
 
 def test_nothing_is_told_of_what_is_alike(places: dict[int, Path]) -> None:
-    assert audit(places) == []
+    assert audit(places, ALL_THREE) == []
 
 
 @pytest.mark.parametrize("broker", [1, 2, 3])
 def test_a_tail_that_one_replica_kept_is_told(places: dict[int, Path], broker: int) -> None:
     with last(places, broker).open("ab") as log:
         log.write(batch(5, b"kept"))
-    (told,) = audit(places)
+    (told,) = audit(places, ALL_THREE)
     assert "differ from offset 5 (byte" in told and "watermarks as checkpointed {1: 3, 2: 3, 3: 3}" in told
 
 
 def test_another_record_is_told_with_the_offset_of_its_batch(places: dict[int, Path]) -> None:
     whole = last(places, 3).read_bytes()
     last(places, 3).write_bytes(whole[:-2] + b"\0\0")
-    (told,) = audit(places)
+    (told,) = audit(places, ALL_THREE)
     assert told.startswith("t-0: brokers 2 and 3 differ from offset 3 (byte")
 
 
 def test_a_tail_that_is_missing_and_a_replica_that_is_missing_are_told(places: dict[int, Path]) -> None:
     last(places, 1).unlink()
-    assert audit(places)[0].startswith("t-0: brokers 1 and 2 differ from offset 2 (byte")
+    assert audit(places, ALL_THREE)[0].startswith("t-0: brokers 1 and 2 differ from offset 2 (byte")
     for segment in (places[2] / "t-0").iterdir():
         segment.unlink()
     (places[2] / "t-0").rmdir()
-    assert audit(places) == ["t-0: brokers [2] have no replica of it"]
+    assert audit(places, ALL_THREE) == ["t-0: brokers [2] have no replica of it"]
 
 
 @pytest.mark.parametrize(
@@ -75,9 +78,19 @@ def test_the_first_byte_that_differs(one: bytes, other: bytes, at: int) -> None:
     assert first_difference(one, other) == first_difference(other, one) == at
 
 
-def test_only_the_topics_of_the_run_are_compared(places: dict[int, Path]) -> None:
+def test_only_brokers_that_hold_a_replica_are_compared(places: dict[int, Path]) -> None:
+    """A cluster may have more brokers than a topic has replicas."""
     last(places, 3).write_bytes(b"")
-    assert len(audit(places, "t-")) == 1 and audit(places, "verify-") == []
+    assert len(audit(places, ALL_THREE)) == 1 and audit(places, {T0: (1, 2)}) == []
+
+
+def test_a_partition_that_nobody_holds_on_disk_is_told(places: dict[int, Path]) -> None:
+    """Else nothing would be compared, and nothing found."""
+    there = {TopicPartition("u", 0): (1, 2), T0: (1, 4)}
+    assert audit(places, there) == [
+        "t-0: brokers [4] have no replica of it",
+        "u-0: brokers [1, 2] have no replica of it",
+    ]
 
 
 def test_a_loss_of_power_takes_what_was_not_synced_and_the_proof_of_the_boot(places: dict[int, Path]) -> None:

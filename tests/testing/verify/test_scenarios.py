@@ -118,7 +118,7 @@ def test_a_fault_needs_whom_it_hits() -> None:
     alone = '[topics.t]\n[[clients]]\nkind = "writer"\n[faults]\ndrawn = ["zombie-client"]\n'
     with pytest.raises(ScenarioError, match="there is no client with transactions"):
         scenario(alone)
-    with pytest.raises(ScenarioError, match="kill-leader-ahead needs three brokers, not 2"):
+    with pytest.raises(ScenarioError, match="kill-leader-ahead: it needs three brokers, not 2"):
         scenario(alone.replace("zombie-client", "kill-leader-ahead") + "[cluster]\nbrokers = 2")
 
 
