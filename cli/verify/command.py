@@ -17,7 +17,7 @@ from ...testing.verify.places import PlaceProblem
 from ...testing.verify.run import run
 from ...testing.verify.scenario import Scenario, ScenarioError, changed, load, shipped
 from ...testing.verify.schedule import planned
-from ..console import AsJson, Failure, WrongUsage, clear_errors, out, print_json, show
+from ..console import AsJson, Failure, WrongUsage, clear_errors, err, out, print_json, show
 from .place import Chosen, able, place_for
 from .screen import Live
 
@@ -147,6 +147,12 @@ def _run(scenario: Scenario, chosen: Chosen, keep: Path | None, as_json: bool) -
             outcome = run(scenario, place_for(scenario, chosen, folder), folder, screen)
     except PlaceProblem as problem:
         names_a_log = str(folder) in str(problem)
+        raise
+    except (ScenarioError, WrongUsage, typer.Exit):
+        raise
+    except Exception:  # an error of the run itself: what it has left may tell
+        names_a_log = True
+        err.print(f"histories and logs: {folder}", markup=False, soft_wrap=True)
         raise
     finally:
         if keep is None and (outcome.good if outcome else not names_a_log):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
@@ -17,7 +17,7 @@ from strandline.broker.groups.consumer.group import ConsumerGroup
 from strandline.broker.groups.consumer.surroundings import limits_of
 from strandline.broker.network.timings import Timings
 from strandline.broker.replicas.shared import Traffic
-from strandline.broker.web.metrics import cluster, coordinators, replicas
+from strandline.broker.web.metrics import cluster, coordinators, exposition, replicas
 from strandline.broker.web.metrics import declared as m
 from strandline.broker.web.metrics.exposition import SLICE_NS, Exposition, wants_open_metrics
 from strandline.broker.web.metrics.page import Page
@@ -234,3 +234,24 @@ def test_the_alerts_in_the_documentation_ask_for_what_there_is() -> None:
     known = {metric.name for metric in m.DECLARED}
     known |= {f"{each.name}_bucket" for each in m.DECLARED if each.kind is m.Kind.HISTOGRAM}
     assert len(asked) > 15 and not asked - known
+
+
+async def test_sizes_of_file_systems_that_once_could_not_be_told_are_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A page that fails once may not fail for good."""
+    answers: list[Any] = [RuntimeError("no more threads"), {"/data": (100, 50)}]
+
+    def told(disk: Any, directories: list[str]) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(exposition, "volumes", told)
+    made = Exposition(cast(Any, SimpleNamespace(timings=None)))
+    broker: Any = SimpleNamespace(logs=SimpleNamespace(disk=None, places=SimpleNamespace(usable=[])))
+    with pytest.raises(RuntimeError, match="no more threads"):
+        await made._ask_volumes(broker)
+    await made._ask_volumes(broker)
+    assert made._volumes == {"/data": (100, 50)}

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from strandline.base.types import TopicPartition
+from strandline.broker.overview import groups as overview
 from strandline.broker.web.answer import Asked
 from strandline.broker.web.api_records import as_shown
 from strandline.broker.web.api_topics import BadTopic, topic_in
@@ -152,6 +154,30 @@ async def test_groups_have_members_and_lag(chroot: str, tmp_path: Path) -> None:
             assert member["assignment"] == [["t", 0]] and offset["member"] == member["id"]
             assert (offset["committed"], offset["watermark"], offset["lag"]) == (committed, 5, 5 - committed)
         assert (await asked(one.web_port, "/api/groups/none"))[0] == 404
+
+
+async def test_the_lag_of_a_group_is_not_told_of_a_part_of_its_offsets(
+    chroot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets in one answer are bounded. The group whose turn comes too late lags by 4, not by 0."""
+    monkeypatch.setattr(overview, "OFFSETS_MAX", 3)
+    settings = config(chroot, tmp_path, web={"listener": "127.0.0.1:0"})
+    async with running(settings) as one, Admin(address(one)) as admin:
+        await admin.create_topics([NewTopic("t", 2, 1)])
+        async with Producer(address(one)) as producer:
+            for number in range(4):
+                await producer.send("t", b"x", partition=number % 2)
+        for group in ("a", "b"):
+            async with Consumer(address(one), group=group) as consumer:
+                consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
+                await consumer.commit({TopicPartition("t", 0): 1, TopicPartition("t", 1): 1})
+        _, found = await asked(one.web_port, "/api/groups")
+        told = [(row["name"], row["partitions"], row["lag"]) for row in found["rows"]]
+        assert told == [("a", 2, 2), ("b", 2, None)]
+        assert all("offset_count" not in row for row in found["rows"])
+        monkeypatch.setattr(overview, "OFFSETS_MAX", 1)
+        _, group = await asked(one.web_port, "/api/groups/a")
+        assert (len(group["offsets"]), group["offset_count"], group["lag"]) == (1, 2, None)
 
 
 async def test_topics_are_created_only_where_that_is_allowed(chroot: str, tmp_path: Path) -> None:

@@ -2,17 +2,21 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgpack
 import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.broker.metadata.cache import Address
+from strandline.broker.overview import decisions
 from strandline.broker.overview.answer import overview_asked
+from strandline.broker.overview.decisions import of_partitions
 from strandline.broker.web import api_peers
 from strandline.broker.web.api_decisions import broker_points, isr_points, lanes, merged, spans, told_as
 from strandline.broker.web.api_groups import counted, total, with_lag
@@ -260,6 +264,43 @@ async def test_a_broker_that_is_gone_is_forgotten_though_its_connection_has_ende
 def test_questions_that_are_not_understood_are_refused(packed: bytes) -> None:
     with pytest.raises(InvalidRequest):
         overview_asked(cast(Any, SimpleNamespace()), packed)
+
+
+@pytest.mark.parametrize(
+    "questions",
+    [
+        {"newest": {"limit": float("inf")}},
+        {"newest": {"limit": "many"}},
+        {"led": {"partitions": [["t", float("inf")]]}},
+        {"led": {"partitions": [["t"]]}},
+        {"led": {"partitions": {"t": 0}}},
+        {"bounds": {"partitions": [["t", 0]] * 5_001}},
+    ],
+)
+def test_numbers_and_lists_that_are_none_are_refused(questions: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        overview_asked(cast(Any, SimpleNamespace()), msgpack.packb(questions))
+
+
+def test_a_refusal_does_not_repeat_all_that_was_asked() -> None:
+    questions = {f"{number}{'x' * 1_000}": {} for number in range(1_000)}
+    with pytest.raises(InvalidRequest) as refused:
+        overview_asked(cast(Any, SimpleNamespace()), msgpack.packb(questions))
+    assert len(str(refused.value)) < 500
+
+
+def test_decisions_about_one_partition_leave_room_for_those_about_others() -> None:
+    rings = DecisionLog(16 << 20, 16 << 20)
+    for number in range(60):
+        for at in range(300 if number == 0 else 3):
+            rings.add(Note(f"t-{number}", "isr_changed", {"epoch": at}), at)
+            rings.add(Note(f"controller/t-{number}", "elected", {"epoch": at}), at)
+    broker: Any = SimpleNamespace(shared=SimpleNamespace(recorder=rings))
+    told = of_partitions(broker, [TopicPartition("t", number) for number in range(60)])["partitions"]
+    counts = Counter(one["about"] for one in told)
+    assert set(counts) == {f"t-{number}" for number in range(60)} and counts["t-59"] == 6
+    assert counts["t-0"] == 2 * (decisions.OF_ALL_MAX // 120)
+    assert max(one["epoch"] for one in told if one["about"] == "t-0") == 299, "the newest of them"
 
 
 def test_names_of_partitions_are_those_of_the_recorder(tmp_path: Path) -> None:
