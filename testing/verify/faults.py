@@ -15,6 +15,7 @@ class Power(StrEnum):
     LINKS = "links"  # cut one from another, from clients, from ZooKeeper
     ISOLATION = "isolation"  # cut one from everybody
     DISKS = "disks"  # lose what is on them
+    SYNCS = "syncs"  # lose what was not synced to them
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ FAULTS: dict[str, Fault] = {
         PROCESSES | {Power.DISKS},
     ),
     "last-isr-power-loss": Fault(
-        "as last-isr-empty-disk, but it lost only what was not synced", PROCESSES | {Power.DISKS}
+        "as last-isr-empty-disk, but it lost only what was not synced", PROCESSES | {Power.SYNCS}
     ),
     "cut-from-clients": Fault("a leader is cut from the clients", LINKS),
     "cut-from-zookeeper": Fault("a leader is cut from ZooKeeper", LINKS),

@@ -6,6 +6,7 @@ Left to others: each place.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ....client.sync import Admin
 from ....protocol.errors import ApiError
@@ -18,6 +19,20 @@ ASK_MS = 2_000
 
 class PlaceProblem(Exception):
     """The place lacks something; the message says what, and how to mend it."""
+
+
+def all_done(calls: Iterable[tuple[Any, ...]]) -> None:
+    """Make each of these calls, `(function, *arguments)`, though others fail; raises the first failure then.
+    A broker that cannot be mended is no reason to leave the others as they are.
+    """
+    failures: list[Exception] = []
+    for function, *arguments in calls:
+        try:
+            function(*arguments)
+        except Exception as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]
 
 
 class Place(ABC):

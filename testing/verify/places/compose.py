@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..faults import Power
-from .base import Place, PlaceProblem
+from .base import Place, PlaceProblem, all_done
 from .commands import run
 
 SERVICE = re.compile(r"broker-(\d+)")
@@ -109,12 +109,13 @@ class ComposePlace(Place):
         return found
 
     def mend(self) -> None:
-        for broker in list(self._paused):
-            self.resume(broker)
-        for broker in list(self._cut):
-            self.heal(broker)
-        for broker in self.ids:
-            self.launch(broker)  # nothing happens to one that runs
+        all_done(
+            [
+                *((self.resume, broker) for broker in list(self._paused)),
+                *((self.heal, broker) for broker in list(self._cut)),
+                *((self.launch, broker) for broker in self.ids),  # nothing happens to one that runs
+            ]
+        )
 
     def directories(self) -> dict[int, Path]:
         found: dict[int, Path] = {}

@@ -17,7 +17,7 @@ from ....client.sync import Admin
 from ....protocol.errors import ApiError
 from ..faults import Power
 from ..scenario import ScenarioError, close_to
-from .base import Place, PlaceProblem
+from .base import Place, PlaceProblem, all_done
 from .commands import run
 
 NAMES = ("kill", "start", "stop", "pause", "resume", "isolate", "heal", "lose-disk")
@@ -130,8 +130,7 @@ class ExternalPlace(Place):
         self._broken.pop(broker, None)
 
     def mend(self) -> None:
-        for broker, what in list(self._broken.items()):
-            self._mend(broker, what)
+        all_done([(self._mend, broker, what) for broker, what in list(self._broken.items())])
 
     def close(self) -> None:
         self.mend()

@@ -11,19 +11,19 @@ from ....local.cluster import LocalCluster, changing, find
 from ....local.embedded_zookeeper import EnvironmentProblem
 from ..faults import Power
 from ..power_loss import lose_unsynced
-from .base import Place, PlaceProblem
+from .base import Place, PlaceProblem, all_done
 
 
 class LocalPlace(Place):
     """A `LocalCluster`. One of the run's own is started, and gone in the end."""
 
     name = "local"
-    powers = frozenset({Power.PROCESSES, Power.PAUSES, Power.DISKS})
+    powers = frozenset({Power.PROCESSES, Power.PAUSES, Power.DISKS, Power.SYNCS})
 
     def __init__(self, cluster: LocalCluster, *, is_ours: bool) -> None:
         self.cluster, self.is_ours = cluster, is_ours
         if not is_ours:
-            self.powers = self.powers - {Power.DISKS}  # it holds what others may need
+            self.powers = self.powers - {Power.DISKS, Power.SYNCS}  # it holds what others may need
         self._paused: set[int] = set()
 
     @property
@@ -86,11 +86,8 @@ class LocalPlace(Place):
         return self.cluster.brokers[broker].directory / "data"
 
     def mend(self) -> None:
-        for id in list(self._paused):
-            self.resume(id)
-        for id, broker in self.cluster.brokers.items():
-            if not broker.alive:
-                self.launch(id)
+        dead = [id for id, broker in self.cluster.brokers.items() if not broker.alive]
+        all_done([*((self.resume, id) for id in list(self._paused)), *((self.launch, id) for id in dead)])
 
     def directories(self) -> dict[int, Path]:
         return {id: self._data(id) for id in self.cluster.brokers}

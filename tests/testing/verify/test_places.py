@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from strandline.local.cluster import LocalCluster
 from strandline.testing.verify.faults import Power
 from strandline.testing.verify.places import PlaceProblem, external
 from strandline.testing.verify.places.compose import ComposePlace
 from strandline.testing.verify.places.external import ExternalPlace, read_commands
-from strandline.testing.verify.places.local import running
+from strandline.testing.verify.places.local import LocalPlace, running
 from strandline.testing.verify.run import check
 from strandline.testing.verify.scenario import ScenarioError, changed, load
 
@@ -92,6 +93,30 @@ def test_a_command_that_fails_is_told_with_what_it_said(
         place.kill(1)
     with pytest.raises(PlaceProblem, match="there is no command gone"):
         place.launch(1)
+
+
+def test_a_broker_that_cannot_be_mended_does_not_keep_the_others_broken(
+    outside: Callable[[dict[str, str]], ExternalPlace], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    start = f"sh -c 'echo start {{id}} >> {log}; test {{id}} != 1'"
+    place = outside({"kill": "true", "start": start, "stop": "true"})
+    place.kill(1)
+    place.kill(2)
+    for expected in (["start 1", "start 2"], ["start 1"]):
+        with pytest.raises(PlaceProblem, match="ended with status 1"):
+            place.close()
+        assert log.read_text().splitlines() == expected
+        log.unlink()
+
+
+def test_no_command_takes_only_what_was_not_synced(
+    outside: Callable[[dict[str, str]], ExternalPlace],
+) -> None:
+    """`lose-disk` takes all of it: a loss of power is another fault, and none that a command does."""
+    able = outside(dict.fromkeys(external.NAMES, "true")).able()
+    assert "last-isr-empty-disk" in able and "last-isr-power-loss" not in able
+    assert "last-isr-power-loss" in LocalPlace(LocalCluster(Path("gone"), 3), is_ours=True).able()
 
 
 def test_a_fault_that_cannot_be_done_there_is_refused_before_anything_is_done(
