@@ -230,6 +230,7 @@ class Consumer:
         if offset < 0:
             raise ValueError(f"offset {offset} is negative")
         self.handout.drop({partition})
+        self._subscription.sought((partition,))
         self._place(partition).seek(offset)
         self._fetcher.wake()
 
@@ -350,6 +351,9 @@ class Consumer:
         self.handout.came_back()
         if self._subscription.membership is not None:
             self._subscription.membership.polled()
+            if unsure := self._subscription.caller_came_back():
+                self.handout.drop(unsure)
+                self._fetcher.wake()
 
     async def _something(self, deadline: float) -> bool:
         """Wait for records; False when the time is up. Returns in time to tell the group we are alive."""
@@ -398,6 +402,7 @@ class Consumer:
 
     def _seek_to_time(self, times: Mapping[TopicPartition, int]) -> None:
         self.handout.drop(set(times))
+        self._subscription.sought(times)
         for partition, time in times.items():
             self._place(partition).look_up(time)
         self._fetcher.wake()

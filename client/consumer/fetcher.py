@@ -378,7 +378,9 @@ class Fetcher:
     def _follow_policy(self, place: PartitionPosition) -> None:
         """There is no committed offset: apply `auto_offset_reset`."""
         policy = self._config.auto_offset_reset
-        if policy == "none":
+        if place.unsure_at is not None and policy != "earliest":
+            place.go_on(place.unsure_at)
+        elif policy == "none":
             self._raise(
                 OffsetOutOfRange(f"{place.partition} has no committed offset and auto_offset_reset is none")
             )

@@ -73,6 +73,7 @@ class PartitionPosition:
     last_epoch: int = -1  # leader epoch of the last batch fetched: by it the leader notices a divergence
     lost_at: int | None = None  # the position that the log did not have, while another is being looked up
     reset_to: int | None = None  # a time to look up; None: the committed offset, then the policy
+    unsure_at: int | None = None  # where to go on if nothing is committed, though the policy says the end
     age: int = 0
     is_paused: bool = False
     is_settling: bool = False
@@ -160,7 +161,7 @@ class PartitionPosition:
         """Go on at `offset`: drop what is held or on its way. Everything before counts as done."""
         self.age += 1
         self.position = self.processed = self.cursor = self.fetch_at = offset
-        self.reset_to = self.lost_at = None
+        self.reset_to = self.lost_at = self.unsure_at = None
         self.last_epoch = -1
         self.chunks.clear()
         self.not_before, self.failures = 0.0, 0
@@ -185,6 +186,12 @@ class PartitionPosition:
         """Go on at the offset found by `time` (None: by commit and policy)."""
         self.lose(time)
         self.lost_at = self.processed = None
+
+    def look_up_commit(self) -> None:
+        """Go on at what is committed; if nothing is, by policy, but no later than here."""
+        at = self.position
+        self.look_up(None)
+        self.unsure_at = at
 
     def lose(self, time: int | None) -> None:
         """The log does not have the position; another will be found by `time`."""

@@ -1,7 +1,9 @@
 """What a consumer reads: partitions by name, all partitions of topics, or what its group assigns.
 
 Keeps the fetcher's positions in step with the group: offsets are committed before partitions are revoked, and
-a partition that comes back in the next generation goes on at its position.
+a partition that comes back in the next generation goes on at its position. A caller who commits by hand may
+have let go of what it had not committed when the partition was revoked, and found nothing to seek back in: so
+when it wants more, such a partition goes on at what is committed, as with Kafka's consumer.
 Left to others: membership (group.py), fetching (fetcher.py), the API (consumer.py).
 """
 
@@ -61,6 +63,7 @@ class Subscription:
         self._pattern: re.Pattern[str] | None = None
         self._listener = RebalanceListener()
         self._parked: dict[TopicPartition, tuple[PartitionPosition, int]] = {}
+        self._returned: dict[TopicPartition, PartitionPosition] = {}  # since the caller last came back
         self._commits = Commits()
         self._is_assigned = False
         self.membership: Membership | None = None
@@ -201,6 +204,25 @@ class Subscription:
 
     # -- partitions come and go
 
+    def caller_came_back(self) -> set[TopicPartition]:
+        """The caller wants more. Returns the partitions that came back to it, where something that it got is
+        not committed: they go on at what is.
+        """
+        returned, self._returned = self._returned, {}
+        unsure = {
+            one: place
+            for one, place in returned.items()
+            if self._fetcher.places.get(one) is place and self._commits.latest.get(one) != place.position
+        }
+        for place in unsure.values():
+            place.look_up_commit()
+        return set(unsure)
+
+    def sought(self, partitions: Iterable[TopicPartition]) -> None:
+        """The caller has said where to go on."""
+        for one in partitions:
+            self._returned.pop(one, None)
+
     def _read_all(self) -> None:
         """Without a group: read every partition of the topics, also those that are added later."""
         view = self._cluster.view.topics
@@ -237,9 +259,14 @@ class Subscription:
         generation = self._generation
         places = dict(self._fetcher.places)
         for one in sorted(fresh):
-            place, left_at = self._parked.get(one, (PartitionPosition(one), generation - 1))
-            places[one] = place if left_at == generation - 1 else PartitionPosition(one)
-            self._commits.latest.pop(one, None)
+            place, left_at = self._parked.get(one, (None, -1))
+            if place is None or left_at != generation - 1:
+                places[one] = PartitionPosition(one)
+                self._commits.latest.pop(one, None)
+            else:
+                places[one] = place
+                if not self._config.enable_auto_commit:
+                    self._returned[one] = place
         self._parked = {one: parked for one, parked in self._parked.items() if parked[1] == generation}
         self._fetcher.assign(places)
         await _tell(self._listener.on_partitions_assigned, fresh)

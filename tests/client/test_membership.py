@@ -83,6 +83,72 @@ def test_until_all_have_joined_what_was_handed_out_is_committed_as_before(run: A
     run(story())
 
 
+@pytest.mark.parametrize(
+    ("policy", "committed", "again"),
+    [
+        ("earliest", 10, list(range(10, 30))),
+        ("earliest", 20, list(range(20, 30))),
+        ("earliest", None, list(range(30))),
+        ("latest", 10, list(range(10, 30))),
+        ("latest", None, list(range(20, 30))),  # Kafka's would go on at the end
+    ],
+)
+def test_what_was_not_committed_is_handed_out_again_after_a_rebalance(
+    run: Any, policy: str, committed: int | None, again: list[int]
+) -> None:
+    """Who aborts a transaction amid a rebalance has no partition to seek back in. Nothing may be missed."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            group = double.groups.group("g")
+            options = {**BY_HAND, "auto_offset_reset": policy}
+            async with Consumer(double.servers, topics=["t"], **options) as consumer:
+                await until(lambda: consumer.assignment() == {T0})
+                assert await consumer.position(T0) == 0
+                fill(log, 20)
+                assert await take(consumer, 20) == list(range(20))
+                if committed is not None:
+                    await consumer.commit({T0: committed})
+                await begin_a_rebalance(double, group, consumer)
+                await until(lambda: consumer.assignment() == {T0})
+                fill(log, 10)
+                wanted = [n % 20 for n in again]
+                assert await take(consumer, len(wanted)) == wanted
+
+    run(story())
+
+
+@pytest.mark.parametrize("at", [5, 20])
+def test_where_the_caller_goes_on_after_a_rebalance_is_its_own_choice(run: Any, at: int) -> None:
+    """Offsets may be kept elsewhere."""
+
+    class Seeking(RebalanceListener):
+        def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+            for one in partitions:
+                consumer.seek(one, at if sought else 0)
+            sought.append(at)
+
+    async def story() -> None:
+        nonlocal consumer
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            group = double.groups.group("g")
+            consumer = Consumer(double.servers, topics=["t"], listener=Seeking(), **BY_HAND)
+            async with consumer:
+                assert len(await take(consumer, 20)) == 20
+                await begin_a_rebalance(double, group, consumer)
+                await until(lambda: len(sought) == 2)
+                fill(log, 10)
+                wanted = [*range(20), *range(10)][at:]
+                assert await take(consumer, len(wanted)) == wanted
+
+    consumer: Any = None
+    sought: list[int] = []
+    run(story())
+
+
 def test_who_closes_amid_a_rebalance_commits_what_it_is_done_with(run: Any) -> None:
     async def story() -> None:
         async with Double(1) as double:
