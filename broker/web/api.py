@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.types import TopicPartition
 from ...protocol.errors import ApiError
 from ...protocol.primitives import Malformed
-from .answer import JSON, Answer, Asked, as_json, refused
+from .answer import JSON, Answer, Asked, refused
 from .api_decisions import broker_points, lanes, merged
 from .api_groups import group_document, groups_document
 from .api_partitions import ROWS_MAX, Window, cluster_document, index_of, questions_for
@@ -125,7 +125,7 @@ async def records(view: View, asked: Asked) -> Answer:
         return refused(503, f"{READS_MAX} reads of records are being answered: ask again")
     view.reads += 1
     try:
-        return as_json(await read_records(broker, wanted))
+        return Answer(await read_records(broker, wanted))
     except (ApiError, OSError, Malformed) as error:
         return refused(502, why_unread(error))
     finally:

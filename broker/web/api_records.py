@@ -3,12 +3,14 @@
 So a page sees nothing past the high watermark, and in read_committed nothing of open or aborted transactions.
 With read_uncommitted control records and aborted ones are there, marked. What is below the last stable offset
 is fetched as read_committed in both cases, because only then the leader tells which transactions aborted.
-Records are decompressed in a thread. Bytes that are fetched and shown, records, and time are bounded.
+Records are decompressed, and the answer is written, in a thread. Bytes that are fetched and shown, records,
+and time are bounded.
 Left to others: what is asked (api.py), how values look (page/records.js).
 """
 
 import asyncio
 import codecs
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -45,6 +47,7 @@ FETCHES_MAX = 8  # for one answer
 SHOWN_BYTES_MAX = 1 << 20
 OPENED_BYTES_MAX = 32 << 20  # of one batch after decompression
 VALUE_BYTES_MAX = 8 << 10  # of a key, a value, a header; further bytes are counted
+NAME_MAX = 256  # characters of the name of a header
 HEADERS_MAX = 50
 LIMIT_MAX = 500
 VERSIONS: dict[int, int] = {Api.FETCH: 12, Api.LIST_OFFSETS: 7}
@@ -77,8 +80,8 @@ class Shown:
         return self.shown_bytes >= SHOWN_BYTES_MAX
 
 
-async def read_records(broker: "BrokerContext", wanted: Wanted) -> dict[str, Any]:
-    """The document for the page. Raises ApiError, OSError, Malformed."""
+async def read_records(broker: "BrokerContext", wanted: Wanted) -> bytes:
+    """The document for the page, as JSON. Raises ApiError, OSError, Malformed."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READ_S
     state = broker.metadata.partition(*wanted.tp)
@@ -92,9 +95,10 @@ async def read_records(broker: "BrokerContext", wanted: Wanted) -> dict[str, Any
         versions=VERSIONS, frame_bytes_max=FRAME_BYTES_MAX,
     )  # fmt: skip
     try:
-        return {"leader": state.leader, **await _read(connection, wanted, deadline)}
+        document = {"leader": state.leader, **await _read(connection, wanted, deadline)}
     finally:
         await connection.close()
+    return await loop.run_in_executor(None, encoded, document)
 
 
 async def _read(connection: Connection, wanted: Wanted, deadline: float) -> dict[str, Any]:
@@ -228,7 +232,7 @@ def _row(record: Record, header: BatchHeader, fate: str | None) -> dict[str, Any
         "timestamp_type": "LogAppendTime" if header.is_log_append_time else "CreateTime",
         "key": as_shown(record.key),
         "value": as_shown(record.value),
-        "headers": [[name, as_shown(value)] for name, value in record.headers[:HEADERS_MAX]],
+        "headers": [[name[:NAME_MAX], as_shown(value)] for name, value in record.headers[:HEADERS_MAX]],
         "more_headers": max(len(record.headers) - HEADERS_MAX, 0),
         "transaction": fate,
         "codec": _codec(header.codec),
@@ -256,8 +260,10 @@ def _marker(fetched: Buffer, at: int, header: BatchHeader) -> dict[str, Any]:
 
 
 def _bytes_shown(record: Record) -> int:
-    parts: Sequence[bytes | None] = (record.key, record.value, *(value for _, value in record.headers))
-    return 100 + sum(min(len(part or b""), VALUE_BYTES_MAX) for part in parts)
+    headers = record.headers[:HEADERS_MAX]
+    parts: Sequence[bytes | None] = (record.key, record.value, *(value for _, value in headers))
+    names = sum(min(len(name), NAME_MAX) for name, _ in headers)
+    return 100 + names + sum(min(len(part or b""), VALUE_BYTES_MAX) for part in parts)
 
 
 def as_shown(data: bytes | None) -> Mapping[str, Any] | None:
@@ -272,6 +278,15 @@ def as_shown(data: bytes | None) -> Mapping[str, Any] | None:
     if any(character < " " and character not in "\t\n\r" for character in text):
         return {"hex": part.hex(), "bytes": len(data)}
     return {"text": text, "bytes": len(data)}
+
+
+def encoded(document: Mapping[str, Any]) -> bytes:
+    """The document as JSON, for a thread: records are written one by one, so that the event loop, which needs
+    the interpreter too, gets it in between.
+    """
+    about = json.dumps({name: value for name, value in document.items() if name != "records"})
+    rows = ",\n".join(map(json.dumps, document["records"]))
+    return f'{about[:-1]}, "records": [\n{rows}\n]}}\n'.encode()
 
 
 def why_unread(error: ApiError | OSError | Malformed) -> str:

@@ -17,7 +17,7 @@ from ...testing.verify.places import PlaceProblem
 from ...testing.verify.run import run
 from ...testing.verify.scenario import Scenario, ScenarioError, changed, load, shipped
 from ...testing.verify.schedule import planned
-from ..console import AsJson, Failure, WrongUsage, clear_errors, err, out, print_json, show
+from ..console import AsJson, Failure, WrongUsage, clear_errors, out, print_json, show
 from .place import Chosen, able, place_for
 from .screen import Live
 
@@ -141,21 +141,18 @@ def _run(scenario: Scenario, chosen: Chosen, keep: Path | None, as_json: bool) -
     folder = keep or Path(tempfile.mkdtemp(prefix="strandline-verify-"))
     folder.mkdir(parents=True, exist_ok=True)
     outcome: Outcome | None = None
-    names_a_log = False
+    may_go = False
     try:
         with Live() as screen:
             outcome = run(scenario, place_for(scenario, chosen, folder), folder, screen)
     except PlaceProblem as problem:
-        names_a_log = str(folder) in str(problem)
+        may_go = str(folder) not in str(problem)
         raise
-    except (ScenarioError, WrongUsage, typer.Exit):
+    except (ScenarioError, WrongUsage, KeyboardInterrupt):
+        may_go = True
         raise
-    except Exception:  # an error of the run itself: what it has left may tell
-        names_a_log = True
-        err.print(f"histories and logs: {folder}", markup=False, soft_wrap=True)
-        raise
-    finally:
-        if keep is None and (outcome.good if outcome else not names_a_log):
+    finally:  # what an error of the run itself has left may tell how it came
+        if keep is None and (outcome.good if outcome else may_go or not any(folder.iterdir())):
             shutil.rmtree(folder, ignore_errors=True)
     _tell(outcome, as_json)
 

@@ -3,15 +3,19 @@ is answered with what is wrong, and none is a failure of the broker's.
 """
 
 import asyncio
+import json
+import threading
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from strandline.broker.web import api
+from strandline.broker.web import api, api_records
+from strandline.broker.web.api_records import encoded
 from strandline.broker.web.view import View
 from strandline.client.admin.admin import Admin
 from strandline.client.admin.descriptions import NewTopic
+from strandline.client.producer.producer import Producer
 from tests.broker.test_node import address, chroot, config, running
 from tests.broker.test_web_api import asked
 from tests.broker.test_web_server import ended
@@ -105,11 +109,11 @@ async def test_few_reads_of_records_are_answered_at_once(
     """Each may take a thread, and many MiB of memory."""
     begun, go = 0, asyncio.Event()
 
-    async def read_records(*_: Any) -> dict[str, Any]:
+    async def read_records(*_: Any) -> bytes:
         nonlocal begun
         begun += 1
         await go.wait()
-        return {}
+        return b"{}"
 
     monkeypatch.setattr(api, "read_records", read_records)
     settings = config(chroot, tmp_path, web={"listener": "127.0.0.1:0"})
@@ -126,3 +130,36 @@ async def test_few_reads_of_records_are_answered_at_once(
         assert sorted(answers) == [200] * api.READS_MAX + [503] * 3
         assert (await asked(one.web_port, path))[0] == 200, "and then there is room again"
         assert cast(View, one._web.view).reads == 0
+
+
+async def test_names_of_headers_are_bounded_and_large_answers_are_written_in_a_thread(
+    chroot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a batch that is small while it is compressed would become an answer of hundreds of MiB."""
+    threads = []
+
+    def written(document: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return encoded(document)
+
+    monkeypatch.setattr(api_records, "encoded", written)
+    settings = config(chroot, tmp_path, web={"listener": "127.0.0.1:0"})
+    async with running(settings) as one, Admin(address(one)) as admin:
+        await admin.create_topics([NewTopic("t", 1, 1)])
+        async with Producer(address(one), compression_type="zstd", max_request_size=8 << 20) as producer:
+            headers = [("\x00" * 10_000, b"h")] * 60
+            await asyncio.gather(
+                *(producer.send("t", b"v", headers=headers, partition=0) for _ in range(200))
+            )
+        status, found = await asked(one.web_port, "/api/topics/t/0/records?offset=0&limit=500")
+        assert status == 200 and 0 < len(found["records"]) < 200 and not found["at_end"]
+        first = found["records"][0]
+        assert first["headers"][0] == ["\x00" * 256, {"text": "h", "bytes": 1}]
+        assert (len(first["headers"]), first["more_headers"]) == (50, 10)
+        assert threads == [each for each in threads if each is not threading.main_thread()] != []
+
+
+def test_an_answer_that_is_written_record_by_record_is_json() -> None:
+    for records in ([], [{"a": "é\n"}], [{"a": 1}, {"b": [None]}]):
+        document = {"topic": "t", "records": records, "next": 3}
+        assert json.loads(encoded(document)) == document

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ....client.sync import Admin
+from ....local.embedded_zookeeper import EnvironmentProblem
 from ....protocol.errors import ApiError
+from ....zookeeper.client import ZkError, ZkUnreachable
 from ...waiting import until
 from ..faults import FAULTS, Power
 
@@ -21,6 +23,12 @@ class PlaceProblem(Exception):
     """The place lacks something; the message says what, and how to mend it."""
 
 
+TROUBLES = (
+    PlaceProblem, EnvironmentProblem, ApiError, OSError, ZkError, ZkUnreachable, AssertionError,
+)  # fmt: skip
+"""What may keep a broker from being mended."""
+
+
 def all_done(calls: Iterable[tuple[Any, ...]]) -> None:
     """Make each of these calls, `(function, *arguments)`, though others fail; raises the first failure then.
     A broker that cannot be mended is no reason to leave the others as they are.
@@ -29,7 +37,7 @@ def all_done(calls: Iterable[tuple[Any, ...]]) -> None:
     for function, *arguments in calls:
         try:
             function(*arguments)
-        except Exception as failure:
+        except TROUBLES as failure:
             failures.append(failure)
     if failures:
         raise failures[0]
