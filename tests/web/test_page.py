@@ -112,6 +112,17 @@ async def test_nothing_comes_from_another_place(cluster: LocalCluster, page: Pag
     assert foreign == []
 
 
+@pytest.mark.parametrize(
+    ("view", "shown"), [("%", "#partitions"), ("constructor", "#partitions"), ("groups/%E0%A4%A", "#group")]
+)
+async def test_an_address_that_is_badly_written_shows_something(
+    cluster: LocalCluster, page: Page, view: str, shown: str
+) -> None:
+    page.expected = ["404"]  # there is no such group
+    await page.open(url(cluster, 1, view))
+    await page.until(f"document.querySelector('{shown}') !== null")
+
+
 async def test_records_are_text_whatever_is_in_them(cluster: LocalCluster, page: Page) -> None:
     await page.open(url(cluster, 2, "records/evil/0"))
     await page.until("document.querySelectorAll('#records tbody tr').length === 2")

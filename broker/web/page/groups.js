@@ -68,8 +68,8 @@ function details(found) {
     el("div", { class: "summary" }, el("b", {}, found.name), el("span", { class: "pill" }, found.state), el("span", {}, `${found.type} protocol`),
       el("span", {}, `generation ${found.generation}`), el("span", {}, `coordinated by broker ${found.coordinator}`),
       el("span", {}, "lag ", el("b", {}, number(found.lag))), el("span", {}, plural(found.member_count, "member"))),
-    panel("Members", found.members.length, heads("Member", "Instance", "Client", "Host", "Partitions"), el("tbody", {}, ...found.members.map(memberRow))),
-    panel("Offsets", found.offsets.length, heads("Partition", ["Committed", "number"], ["HW", "number"], ["Lag", "number"], "Member"),
+    panel("Members", found.member_count, heads("Member", "Instance", "Client", "Host", "Partitions"), el("tbody", {}, ...found.members.map(memberRow))),
+    panel("Offsets", found.offset_count ?? found.offsets.length, heads("Partition", ["Committed", "number"], ["HW", "number"], ["Lag", "number"], "Member"),
       el("tbody", {}, ...found.offsets.map(offsetRow))),
   ];
 }

@@ -12,10 +12,19 @@ const VIEWS = { overview, timeline, decisions, groups, records };
 const ORDER = Object.keys(VIEWS);
 const byId = (id) => document.getElementById(id);
 
+/** The part of an address; one that is badly escaped means itself. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** `#/records/orders/0` is the view `records` with the parts `orders` and `0`. */
 function route() {
-  const parts = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  const name = parts[0] in VIEWS ? parts[0] : "overview";
+  const parts = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
+  const name = Object.hasOwn(VIEWS, parts[0]) ? parts[0] : "overview";
   return { name, parts: parts.slice(1) };
 }
 
