@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from ...base.types import TopicPartition
-from ...client.admin.descriptions import describe_group
+from ...client.admin.descriptions import GroupDescription, describe_consumer_group, describe_group
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, ErrorCode, error_for
 from ...protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
@@ -80,10 +80,7 @@ async def _members(coordinator: Asked, name: str) -> tuple[Member, ...]:
     (one,) = told.groups
     if one.error_code:
         raise error_for(one.error_code, name)
-    return tuple(
-        Member(each.member_id, each.client_id, each.host, each.instance_id, frozenset(each.assignment))
-        for each in describe_group(one).members
-    )
+    return _told(describe_group(one))
 
 
 async def _members_of_the_consumer_protocol(coordinator: Asked, name: str) -> tuple[Member, ...]:
@@ -92,19 +89,13 @@ async def _members_of_the_consumer_protocol(coordinator: Asked, name: str) -> tu
     (one,) = told.groups
     if one.error_code:
         raise error_for(one.error_code, name)
+    return _told(describe_consumer_group(one))
+
+
+def _told(group: GroupDescription) -> tuple[Member, ...]:
     return tuple(
-        Member(
-            each.member_id,
-            each.client_id,
-            each.client_host,
-            each.instance_id,
-            frozenset(
-                TopicPartition(topic.topic_name, number)
-                for topic in each.assignment.topic_partitions
-                for number in topic.partitions
-            ),
-        )
-        for each in one.members
+        Member(each.member_id, each.client_id, each.host, each.instance_id, frozenset(each.assignment))
+        for each in group.members
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ...client.admin.descriptions import GroupDescription, MemberDescription
 from ...client.admin.groups import MemberToRemove
 from ...protocol.messages.offsets import LATEST
 from ..completion import group_names, topic_names
@@ -64,7 +65,7 @@ def describe(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: As
                     "client": f"{reader.client_id} {reader.host}" if reader else None,
                 }
             )
-        show(rows, as_json, f"{group}  {described.state}  {described.protocol}".rstrip())
+        show(rows, as_json, _title(described))
 
 
 app.command("reset-offsets")(reset_offsets)
@@ -72,7 +73,10 @@ app.command("reset-offsets")(reset_offsets)
 
 @app.command()
 def members(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
-    """Show the members of a group, and which partitions each one reads."""
+    """Show the members of a group, and which partitions each one reads.
+
+    Of the consumer protocol (KIP-848) also what it shall read, and the epoch that it has come to.
+    """
     with clear_errors(), connect(bootstrap) as admin:
         (described,) = admin.describe_groups([group])
         if described.state == "Dead":
@@ -84,10 +88,25 @@ def members(group: Group, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJ
                 "client": one.client_id,
                 "host": one.host,
                 "partitions": [str(each) for each in sorted(one.assignment)],
+                **({} if described.is_classic else _progress(one)),
             }
-            for one in sorted(described.members)
+            for one in sorted(described.members, key=lambda each: each.member_id)
         ]
-        show(rows, as_json, f"{group}  {described.state}  {described.protocol}".rstrip())
+        show(rows, as_json, _title(described))
+
+
+def _progress(member: MemberDescription) -> dict[str, object]:
+    """How far a member of the consumer protocol is on the way to what it shall read."""
+    return {
+        "target": [str(each) for each in sorted(member.target or ())],
+        "epoch": member.epoch,
+        "protocol": "classic" if member.is_classic else "consumer",
+    }
+
+
+def _title(group: GroupDescription) -> str:
+    epochs = "" if group.is_classic else f"epoch {group.epoch}, assigned for {group.target_epoch}"
+    return "  ".join(each for each in (group.group, group.state, group.protocol, epochs) if each)
 
 
 @app.command("remove-member")

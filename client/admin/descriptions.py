@@ -6,6 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...base.types import TopicPartition
+from ...protocol.messages.consumer_groups import DescribedAssignment, DescribedConsumerGroup
 from ...protocol.messages.group_admin import DescribedGroup
 from ...protocol.messages.metadata import MetadataResponseTopic
 from ...protocol.messages.topics import CreatableTopicResult
@@ -87,23 +88,41 @@ class GroupListing(NamedTuple):
 
 
 class MemberDescription(NamedTuple):
-    """A member of a group and what it reads."""
+    """A member of a group and what it reads.
+
+    Of a group by the consumer protocol (KIP-848) also what it shall read (`target`), and the epoch that it
+    has come to; there it may speak the classic protocol all the same (`is_classic`).
+    """
 
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] | None = None
+    epoch: int | None = None
+    is_classic: bool = True
 
 
 class GroupDescription(NamedTuple):
-    """A group; one that does not exist is Dead."""
+    """A group; one that does not exist is Dead.
+
+    `protocol` is the name of its assignor. A group by the consumer protocol (KIP-848) has an `epoch`, which
+    rises when members or subscriptions change, and the one for which its target was made (`target_epoch`).
+    """
 
     group: str
     state: str
     protocol_type: str
     protocol: str
     members: tuple[MemberDescription, ...]
+    epoch: int | None = None
+    target_epoch: int | None = None
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether its members choose a leader who assigns; else its coordinator does (KIP-848)."""
+        return self.epoch is None
 
 
 def created_topic(told: CreatableTopicResult) -> CreatedTopic:
@@ -153,4 +172,41 @@ def describe_group(told: DescribedGroup) -> GroupDescription:
         )
     return GroupDescription(
         told.group_id, told.group_state, told.protocol_type, told.protocol_data, tuple(members)
+    )
+
+
+CONSUMER, CLASSIC_MEMBER = "consumer", 0
+
+
+def describe_consumer_group(told: DescribedConsumerGroup) -> GroupDescription:
+    """A group by the consumer protocol from its coordinator's answer."""
+
+    def partitions(of: DescribedAssignment) -> tuple[TopicPartition, ...]:
+        return tuple(
+            TopicPartition(topic.topic_name, number)
+            for topic in of.topic_partitions
+            for number in topic.partitions
+        )
+
+    members = tuple(
+        MemberDescription(
+            one.member_id,
+            one.instance_id,
+            one.client_id,
+            one.client_host,
+            partitions(one.assignment),
+            partitions(one.target_assignment),
+            one.member_epoch,
+            one.member_type == CLASSIC_MEMBER,
+        )
+        for one in told.members
+    )
+    return GroupDescription(
+        told.group_id,
+        told.group_state,
+        CONSUMER,
+        told.assignor_name,
+        members,
+        told.group_epoch,
+        told.assignment_epoch,
     )

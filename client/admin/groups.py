@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from ...base.types import TopicPartition
-from ...protocol.errors import ApiError, error_for
+from ...protocol.errors import ApiError, ErrorCode, UnsupportedVersion, error_for
+from ...protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ...protocol.messages.group_admin import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -26,10 +27,11 @@ from ...protocol.messages.group_offsets import (
 from ...protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ..consumer.commits import ask_coordinator, check
 from ..network.cluster import Cluster
-from .descriptions import GroupDescription, GroupListing, describe_group
+from .descriptions import GroupDescription, GroupListing, describe_consumer_group, describe_group
 
 T = TypeVar("T")
 
+DEAD = "Dead"
 REMOVED = "removed by an administrator"
 
 
@@ -55,16 +57,44 @@ async def list_groups(cluster: Cluster, states: Iterable[str], deadline: float) 
 
 
 async def describe_groups(cluster: Cluster, groups: Iterable[str], deadline: float) -> list[GroupDescription]:
-    """State and members."""
+    """State and members, of groups by either protocol."""
 
     async def describe(group: str) -> GroupDescription:
-        def found(told: DescribeGroupsResponse) -> GroupDescription:
-            check(cluster, group, told.groups[0].error_code, group)
-            return describe_group(told.groups[0])
-
-        return await _ask(cluster, group, DescribeGroupsRequest(groups=[group]), found, deadline)
+        classic = await _describe_classic(cluster, group, deadline)
+        if classic.state != DEAD:
+            return classic
+        return await _describe_consumer(cluster, group, deadline) or classic
 
     return list(await asyncio.gather(*(describe(group) for group in groups)))
+
+
+async def _describe_classic(cluster: Cluster, group: str, deadline: float) -> GroupDescription:
+    """As Dead if there is no such group by the classic protocol."""
+
+    def found(told: DescribeGroupsResponse) -> GroupDescription:
+        (one,) = told.groups
+        if one.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return GroupDescription(group, DEAD, "", "", ())
+        check(cluster, group, one.error_code, group)
+        return describe_group(one)
+
+    return await _ask(cluster, group, DescribeGroupsRequest(groups=[group]), found, deadline)
+
+
+async def _describe_consumer(cluster: Cluster, group: str, deadline: float) -> GroupDescription | None:
+    """None if there is no such group by the consumer protocol, or brokers do not know that protocol."""
+
+    def found(told: ConsumerGroupDescribeResponse) -> GroupDescription | None:
+        (one,) = told.groups
+        if one.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            return None
+        check(cluster, group, one.error_code, group)
+        return describe_consumer_group(one)
+
+    try:
+        return await _ask(cluster, group, ConsumerGroupDescribeRequest(group_ids=[group]), found, deadline)
+    except UnsupportedVersion:
+        return None
 
 
 async def delete_groups(cluster: Cluster, groups: Iterable[str], deadline: float) -> None:

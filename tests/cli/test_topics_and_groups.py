@@ -6,11 +6,13 @@ import sys
 import uuid
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from strandline.cli.console import WrongUsage
 from strandline.cli.kafka_spelling import of_a_class, translate, translated
 from strandline.cli.why.command import parse_partition, partition_and_broker
+from tests.cli.conftest import until
 
 
 def test_life_of_a_topic(strandline) -> None:
@@ -259,6 +261,34 @@ def test_an_active_group_is_left_alone(strandline, topic: str) -> None:
         finally:
             one.kill()
     assert group in strandline("groups", "members", f"{group}-nobody", expect=1).err
+
+
+def test_members_of_the_consumer_protocol(strandline, topic: str) -> None:
+    """They were told to be in no group, for only DescribeGroups was asked, which does not know them."""
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    strandline("produce", topic, given="one\n")
+    settings = {
+        "bootstrap.servers": strandline.bootstrap,
+        "group.id": group,
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+        "client.id": "shop",
+    }
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.subscribe([topic])
+    try:
+        until(lambda: (consumer.poll(0.5) or None) is not None, "a record has come")
+        (member,) = strandline("groups", "members", group, "--json").json
+        assert member["partitions"] == member["target"] == [f"{topic}-0"]
+        assert (member["client"], member["protocol"]) == ("shop", "consumer") and member["epoch"] > 0
+        told = strandline("groups", "members", group).out
+        assert f"{group}  Stable  uniform  epoch {member['epoch']}, assigned for {member['epoch']}" in told
+        (row,) = strandline("groups", "describe", group, "--json").json
+        assert (row["end"], row["member"]) == (1, member["member"]) and row["client"].startswith("shop ")
+    finally:
+        consumer.close()
+    until(lambda: strandline("groups", "members", group, "--json").json == [], "it has left")
+    assert f"{group}  Empty" in strandline("groups", "members", group).out
 
 
 @pytest.mark.parametrize(
