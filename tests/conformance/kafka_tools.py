@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from kafka_peer import ROOT, SMALL, jars
+from probing import java_classes
 
 from bench.jars import JarsMissing, fetched
 from bench.kafka import LOG4J, LOG4J2
@@ -61,11 +62,12 @@ class Tools:
         self.bootstrap = bootstrap
         self.errors = ""  # what the last tool wrote to its standard error
         folder.mkdir(parents=True, exist_ok=True)
+        folder_of_jars = jars_of(release)
         logging = (LOG4J if release == "3.9" else LOG4J2).flag(folder, {})
         self._jvm = subprocess.Popen(
             [
                 *("java", *SMALL, "--add-opens", "java.base/java.lang=ALL-UNNAMED", logging),
-                *("-cp", f"{jars_of(release)}/*", str(PROGRAM)),
+                *("-cp", f"{java_classes(PROGRAM, folder_of_jars)}:{folder_of_jars}/*", PROGRAM.stem),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -8,8 +8,8 @@ acks=all, reads them in a group, and tells lines `<what> <number> <time of day i
     sent 4711 1700000000009.3    it was told to stop: 4711 records were sent, and all are settled
 
 The first line on its standard input tells it to stop writing, the second one to end. Its standard error is
-kept: a client that throws answers away says so there. Java's probe is compiled when it starts, Go's once per
-user; a probe whose tools are absent says what is missing.
+kept: a client that throws answers away says so there. Java's and Go's probes are compiled once per user; one
+whose tools are absent says what is missing.
 """
 
 import hashlib
@@ -33,6 +33,7 @@ JVM = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 CACHE = Path.home() / ".cache" / "strandline"
 GO_BUILD_S_MAX = 300.0  # an empty build cache compiles Go's library, too
 NPM_INSTALL_S_MAX = 120.0
+JAVAC_S_MAX = 120.0
 
 
 class Absent(Exception):
@@ -44,11 +45,31 @@ def python(driver: str) -> Callable[[], list[str]]:
     return lambda: [sys.executable, "-W", "ignore", str(HERE / "probe.py"), driver]
 
 
-def java(folder: Path | None = None) -> list[str]:
-    """The command of kafka-clients, the jar that Kafka's own broker has, or another one in this folder."""
+def java(source: Path = HERE / "Probe.java", folder: Path | None = None) -> list[str]:
+    """The command of a program with the kafka-clients that Kafka's own broker has, or those in `folder`."""
     if shutil.which("javac") is None:
         raise Absent("no Java compiler: apt-get install default-jdk-headless")
-    return ["java", *JVM, "-cp", f"{folder or jars()}/*", str(HERE / "Probe.java")]
+    folder = folder or jars()
+    return ["java", *JVM, "-cp", f"{java_classes(source, folder)}:{folder}/*", source.stem]
+
+
+def java_classes(source: Path, folder: Path) -> Path:
+    """Where a program's classes are: compiled with the jars of `folder` into the user's cache, once.
+
+    A JVM that is given the source compiles it at each start, which costs two seconds of the processor.
+    """
+    compiler = Path(shutil.which("javac") or "").resolve()
+    known = f"{folder}\n{compiler}\n{source.read_text()}"
+    home = CACHE / f"java-{source.stem}-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
+    if not home.exists():
+        fresh = home.with_name(f"{home.name}.{os.getpid()}")
+        line = [str(compiler), "-cp", f"{folder}/*", "-d", str(fresh), str(source)]
+        subprocess.run(line, check=True, timeout=JAVAC_S_MAX)
+        try:
+            fresh.rename(home)
+        except OSError:
+            shutil.rmtree(fresh)  # someone else was faster
+    return home
 
 
 def franz() -> list[str]:

@@ -101,7 +101,7 @@ class JavaMember:
 
 @contextmanager
 def javas(bootstrap: str, topic: str, group: str, strategy: str) -> Iterator[JavaMember]:
-    line = [*java()[:-1], str(MEMBER), bootstrap, topic, group, JAVAS[strategy]]
+    line = [*java(MEMBER), bootstrap, topic, group, JAVAS[strategy]]
     process = subprocess.Popen(
         line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -41,7 +41,7 @@ def copier_of(client: str) -> list[str]:
     if client != "java":
         return [sys.executable, "-W", "ignore", str(HERE / "copier.py"), client]
     try:
-        return [*java()[:-1], str(HERE / "Copier.java")]
+        return java(HERE / "Copier.java")
     except Absent as absent:
         pytest.skip(str(absent))
 

@@ -48,7 +48,7 @@ def _confluent_version() -> str:
 
 def _java(release: str) -> list[str]:
     """The worker with the jars of this release."""
-    return [*java(jars_of(release))[:-1], str(WORKERS / "Worker.java")]
+    return java(WORKERS / "Worker.java", jars_of(release))
 
 
 def _java_version(release: str) -> str:
