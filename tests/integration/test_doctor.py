@@ -38,7 +38,8 @@ OF_THE_MACHINE = ("log_dir_room", "memory_scarce", "swapped", "container_memory"
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Any) -> LocalCluster:
-    started: LocalCluster = start_cluster(3, SETTINGS)
+    """Not forked: the doctor knows a broker's process by its command line."""
+    started: LocalCluster = start_cluster(3, SETTINGS, is_forked=False)
     return started
 
 
