@@ -9,7 +9,7 @@ FUZZED ?=
 SEED ?= 1
 MINUTES ?= 10
 
-.PHONY: anomalies setup check test storage-long simulate-long conformance-long suites faults moves upgrades drills compatibility spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
+.PHONY: anomalies setup check test storage-long simulate-long conformance-long suites faults mixed moves upgrades drills compatibility spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -70,6 +70,10 @@ spark-long: setup
 # The pictures of docs/drills.md, by its own commands: three minutes. With ONLY=1,2 some of them.
 drills: setup
 	$(BIN)/python -m bench.drills --only "$(ONLY)"
+
+# Each mixture of Apache Kafka's brokers and ours under load and faults (docs/migration.md): half an hour.
+mixed: setup
+	$(BIN)/python -m pytest -ra --no-header -m "long or not long" -o faulthandler_timeout=600 tests/mixed
 
 moves: setup
 	$(BIN)/python tests/conformance/leader_moves.py

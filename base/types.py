@@ -14,6 +14,11 @@ BrokerId = NewType("BrokerId", int)
 Incarnation = NewType("Incarnation", int)  # which start of a broker id this is (docs/replication.md)
 ProducerId = NewType("ProducerId", int)
 
+KAFKAS = 1 << 62
+"""Brokers of Apache Kafka do not count their starts. What tells them apart is the broker epoch, the czxid of
+the registration: as an incarnation it is `KAFKAS + epoch`, greater than any count.
+"""
+
 NO_LEADER = BrokerId(-1)
 NO_EPOCH = Epoch(-1)
 NO_OFFSET = Offset(-1)
@@ -35,3 +40,13 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
         ...
+
+
+def start_of(epoch: int, counts_starts: bool) -> Incarnation:
+    """The start of a broker that tells this broker epoch; -1 if it tells none."""
+    return Incarnation(epoch if counts_starts or epoch < 0 else KAFKAS + epoch)
+
+
+def broker_epoch(start: int) -> int:
+    """The broker epoch of this start, as it stands on the wire and in ZooKeeper."""
+    return start - KAFKAS if start >= KAFKAS else start

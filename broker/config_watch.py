@@ -106,6 +106,7 @@ class ConfigWatch:
         """
         self.topics = topics
         self._on_topic = on_topic
+        topics.unsaid.subscribe(self._unsaid)
         self._stop_listening = self._zk.listen(self._session_changed)
         self._due.set()
         self._tasks.spawn(self._run(), "changes")
@@ -114,6 +115,10 @@ class ConfigWatch:
         """Stop watching."""
         self._stop_listening()
         await self._tasks.stop()
+
+    def _unsaid(self, topic: str) -> None:
+        self._pending[TOPICS + topic] = None
+        self._due.set()
 
     def _session_changed(self, event: SessionEvent) -> None:
         """All watches are lost. In a new session, notifications may have been missed, too."""

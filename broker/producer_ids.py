@@ -10,6 +10,7 @@ import asyncio
 from ..base.types import BrokerId, ProducerId
 from ..protocol.errors import CoordinatorNotAvailable
 from ..zookeeper.client import ZkClient, ZkError
+from ..zookeeper.documents import BadDocument
 from ..zookeeper.producer_ids import next_producer_ids
 
 BLOCK_TIMEOUT_S = 10.0
@@ -39,6 +40,6 @@ class ProducerIds:
         try:
             async with asyncio.timeout(BLOCK_TIMEOUT_S):
                 first, end = await next_producer_ids(self._zk, self._broker)
-        except (ZkError, TimeoutError) as error:
+        except (ZkError, BadDocument, TimeoutError) as error:
             raise CoordinatorNotAvailable(f"cannot allocate producer ids: {error}") from error
         self._next, self._end = first, end

@@ -27,6 +27,7 @@ logger = structlog.get_logger(__name__)
 ANSWER_S_MAX = 5.0
 ANSWER_WITHOUT_ZOOKEEPER_S_MAX = 3.0
 LOOK_EVERY_S = 0.1
+UNKNOWN_EPOCH = -1  # Apache Kafka compares another number (the czxid of the registration), or takes this
 
 
 async def hand_over(broker: "BrokerContext") -> bool:
@@ -76,7 +77,8 @@ def _are_in_sync_elsewhere(broker: "BrokerContext", partitions: Sequence[TopicPa
 
 async def _ask(broker: "BrokerContext") -> list[TopicPartition] | None:
     """The partitions still to be handed over; None if the controller could not be asked."""
-    request = ControlledShutdownRequest(broker_id=broker.id, broker_epoch=broker.incarnation)
+    epoch = UNKNOWN_EPOCH if broker.roles.gate.is_kafkas else broker.incarnation
+    request = ControlledShutdownRequest(broker_id=broker.id, broker_epoch=epoch)
     try:
         async with asyncio.timeout(
             ANSWER_S_MAX if broker.controller.is_informed else ANSWER_WITHOUT_ZOOKEEPER_S_MAX

@@ -160,12 +160,12 @@ class Announcer:
 
     def ask_log_ends(self, state: ClusterState, command: plans.AskEnds) -> None:
         """Queue questions, after the requests that the broker must handle first. Each gets an answer event,
-        even if it is empty.
+        even if it is empty, as those of Apache Kafka's brokers, which do not know the question.
         """
         channel = self._channels.get(command.broker)
         for first in range(0, len(command.partitions), ASKED_AT_ONCE):
             part = command.partitions[first : first + ASKED_AT_ONCE]
-            if channel is not None:
+            if channel is not None and not channel.broker.is_kafkas:
                 channel.push(self._sender.log_info(state, plans.AskEnds(command.broker, part)))
             else:
                 start = state.start_of(command.broker)

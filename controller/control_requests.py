@@ -86,7 +86,7 @@ class RequestBuilder:
             for leader in leaders
             if (place := self.endpoint(state.brokers[leader])) is not None
         ]
-        epoch = state.brokers[command.broker].incarnation
+        epoch = state.brokers[command.broker].epoch
         return ControlRequest(
             lambda sequence: LeaderAndIsrRequest(
                 controller_id=self.broker,
@@ -151,7 +151,7 @@ class RequestBuilder:
                 )
             )
 
-        return {broker: request(state.brokers[broker].incarnation) for broker in command.brokers}
+        return {broker: request(state.brokers[broker].epoch) for broker in command.brokers}
 
     def _picture(self, role: PartitionRole) -> UpdateMetadataPartitionState:
         state = role.state
@@ -183,7 +183,7 @@ class RequestBuilder:
             )
             for topic, partitions in groupby(sorted(command.partitions), key=lambda q: q.topic)
         ]
-        epoch = state.brokers[command.broker].incarnation
+        epoch = state.brokers[command.broker].epoch
         return ControlRequest(
             lambda sequence: StopReplicaRequest(
                 controller_id=self.broker,

@@ -35,6 +35,8 @@ from .planning.state import ClusterState, Start
 from .requests.config_changes import AnySettings, Catalogue
 from .requests.configs import ConfigRequests
 from .requests.election_requests import ElectionPolicy
+from .requests.isr_changes import IsrChanges
+from .requests.producer_id_blocks import ProducerIdBlocks
 from .requests.reach import Reach
 from .requests.table import REQUESTS, RequestHandlers
 from .requests.topics import ConfigCheck, Defaults, TopicRequests
@@ -346,6 +348,8 @@ class Controller:
             ConfigRequests(active.reach, config.catalogue),
             active.mover,
             active.elections,
+            IsrChanges(active.reach),
+            ProducerIdBlocks(active.reach),
         )
         active.reach.configured(configured)
         self.defaults_changed()  # they may have changed meanwhile

@@ -84,8 +84,8 @@ class ControllerWatch:
         try:
             if await self._zk.exists(path, lambda _: self._changed(node)) is None:
                 return None
-            data, _ = await self._zk.get(path)
-            return broker_of(node.broker, documents.parse(documents.RegistrationDocument, data))
+            data, stat = await self._zk.get(path)
+            return broker_of(node.broker, documents.parse(documents.RegistrationDocument, data), stat)
         except (NoNode, documents.BadDocument) as error:
             logger.warning("controller_not_watched", broker=node.broker, reason=str(error))
             return None

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from ..base.types import TopicPartition
+from ..base.types import KAFKAS, TopicPartition
 from ..zookeeper import documents
 from ..zookeeper.client import (
     TOGETHER_MAX,
@@ -92,8 +92,8 @@ class BrokerWatch:
     async def _read(self, broker: int) -> Broker | None:
         path = documents.broker_path(broker)
         try:
-            data, _ = await self._watches.arm(path, self._zk.get)
-            known = broker_of(broker, documents.parse(documents.RegistrationDocument, data))
+            data, stat = await self._watches.arm(path, self._zk.get)
+            known = broker_of(broker, documents.parse(documents.RegistrationDocument, data), stat)
             return replace(known, has_failed_dirs=bool(await failed_dirs(self._zk, broker)))
         except NoNode:
             return None
@@ -102,16 +102,17 @@ class BrokerWatch:
         return None
 
 
-def broker_of(broker: int, registration: documents.RegistrationDocument) -> Broker:
+def broker_of(broker: int, registration: documents.RegistrationDocument, stat: Stat) -> Broker:
     """A registration as the planner sees it. Raises `BadDocument`."""
     return Broker(
         id=broker,
-        incarnation=registration.incarnation,
+        incarnation=KAFKAS + stat.czxid if registration.is_kafkas else registration.incarnation,
         intact_since=registration.intact_since,
         intact_since_of=dict(registration.intact_since_of),
         endpoints=tuple(registration.listeners()),
         rack=registration.rack,
         leaving=bool(registration.leaving),
+        born=stat.czxid,
     )
 
 
@@ -349,4 +350,4 @@ def _state(partition: TopicPartition, data: bytes, stat: Stat) -> PartitionState
         return bad
     if not document.isr or document.leader_epoch < 0:
         return documents.BadDocument(f"{partition}: the ISR is empty or the leader epoch negative")
-    return PartitionState.of(document, stat.version)
+    return PartitionState.of(document, stat.version, stat.czxid)

@@ -109,11 +109,23 @@ class LocalCluster:
         with ExitStack() as undo:
             undo.callback(self.kill)
             slower = min(SLOWER_MAX, machine_is_slower())
-            if self.own_zookeeper is not None:
+            if self.own_zookeeper is not None and self.own_zookeeper.state is State.STOPPED:
                 self.own_zookeeper.start(ZOOKEEPER_S * slower)
             for broker in self.brokers.values():
-                broker.start()
+                if not broker.alive:
+                    broker.start()
             self.wait_ready(wait_s=READY_S * slower)
+            undo.pop_all()
+
+    def start_first(self, id: int) -> None:
+        """Start ZooKeeper and one broker, which becomes controller; `start` starts the others."""
+        with ExitStack() as undo:
+            undo.callback(self.kill)
+            slower = min(SLOWER_MAX, machine_is_slower())
+            if self.own_zookeeper is not None:
+                self.own_zookeeper.start(ZOOKEEPER_S * slower)
+            self.brokers[id].start()
+            self.wait_member(id, READY_S * slower)
             undo.pop_all()
 
     def wait_ready(self, alive: int | None = None, wait_s: float = READY_S) -> None:

@@ -78,11 +78,13 @@ class Api(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    ALTER_PARTITION = 56
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
@@ -238,6 +240,12 @@ _TABLE = (
     ),
     _public(
         Api.LIST_CONFIG_RESOURCES, cluster.ListConfigResourcesRequest, cluster.ListConfigResourcesResponse
+    ),
+    _between_brokers(Api.ALTER_PARTITION, control.AlterPartitionRequest, control.AlterPartitionResponse),
+    _between_brokers(
+        Api.ALLOCATE_PRODUCER_IDS,
+        producers.AllocateProducerIdsRequest,
+        producers.AllocateProducerIdsResponse,
     ),
     _between_brokers(
         Api.GET_REPLICA_LOG_INFO, elections.GetReplicaLogInfoRequest, elections.GetReplicaLogInfoResponse

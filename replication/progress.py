@@ -6,13 +6,22 @@ session too, each from the offset that it named last. Their leaders look at the 
 must know, which is before their logs grow.
 """
 
-from ..base.types import Incarnation, Offset
+from ..base.types import KAFKAS, Incarnation, Offset
 from .effects import Seconds
 
 UNKNOWN_END = Offset(-1)  # blocks the high watermark, as it is below every offset
 UNKNOWN_START = Offset(-1)  # so does this, where the low watermark is concerned
 REPEATS = 3  # after so many fetches without progress the leader checks the batch that it sends
 NEVER: Seconds = float("-inf")
+
+
+def is_earlier(told: Incarnation, known: Incarnation) -> bool:
+    """Whether a fetch of this start of a broker comes from an earlier one than the last that was heard.
+
+    When a broker of Apache Kafka gives way to one of ours on the same id, or the reverse, the order is not
+    known: the former process is dead then. Kafka's brokers before 3.5 do not tell their start (-1).
+    """
+    return -1 < told < known and (told < KAFKAS) == (known < KAFKAS)
 
 
 class Pulse:
@@ -74,9 +83,9 @@ class Progress:
     def fetched(self, offset: Offset, incarnation: Incarnation, leader_end: Offset, now: Seconds) -> bool:
         """A fetch from `offset` says: I hold everything before it. False if an older incarnation sent it."""
         assert leader_end >= self.leader_end_then, "a leader's log only grows"
-        if incarnation < self.incarnation:
+        if is_earlier(incarnation, self.incarnation):
             return False
-        if incarnation > self.incarnation:
+        if incarnation != self.incarnation:
             self.incarnation = incarnation
             self.pulse = None  # it belongs to the earlier incarnation
         if offset >= leader_end:

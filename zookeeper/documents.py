@@ -107,6 +107,11 @@ class RegistrationDocument(Document):
     leaving: bool | None = None  # it is shutting down; absent otherwise
     profile: str | None = None  # of semantics; not checked if absent
 
+    @property
+    def is_kafkas(self) -> bool:
+        """Whether a broker of Apache Kafka wrote it: it does not count its starts."""
+        return self.incarnation < 0
+
     @classmethod
     def of(
         cls,

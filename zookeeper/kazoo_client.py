@@ -166,9 +166,9 @@ class KazooZkClient:
             await asyncio.to_thread(_stop, self._client)
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        """The data of a node."""
+        """The data of a node; empty also where another client has stored null."""
         data, stat = await self._ask(lambda: self._client.get_async(path, watch=self._armed(path, watch)))
-        return data, _stat(stat)
+        return data or b"", _stat(stat)
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """The data of several nodes, in one request."""

@@ -14,7 +14,10 @@ PRODUCER_ID_MAX = (1 << 63) - 1
 
 
 async def next_producer_ids(zk: ZkClient, broker: int) -> tuple[int, int]:
-    """Take a block of producer ids: first id, and one past the last. Lost answers leave gaps."""
+    """Take a block of producer ids: first id, and one past the last. Lost answers leave gaps.
+
+    Brokers of Apache Kafka make the node without content at their start. Raises ZkError, BadDocument.
+    """
     while True:
         try:
             data, stat = await zk.get(documents.PRODUCER_IDS)
@@ -22,7 +25,7 @@ async def next_producer_ids(zk: ZkClient, broker: int) -> tuple[int, int]:
             nothing = documents.ProducerIdBlock(broker=broker, block_start="-1", block_end="-1")
             await create_if_absent(zk, documents.PRODUCER_IDS, nothing.data())
             continue
-        first = int(documents.parse(documents.ProducerIdBlock, data).block_end) + 1
+        first = int(documents.parse(documents.ProducerIdBlock, data).block_end) + 1 if data else 0
         last = first + PRODUCER_ID_BLOCK - 1
         if last > PRODUCER_ID_MAX:
             raise ZkError("no producer ids are left: all have been allocated")

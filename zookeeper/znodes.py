@@ -269,17 +269,31 @@ async def _change_registration(
     return True
 
 
-async def joinable_version(zk: ZkClient, broker: int) -> int:
-    """The version that the registration of a broker must keep while it joins an ISR.
+class Joinable(NamedTuple):
+    """What must still hold of a broker's registration while it joins an ISR."""
 
-    For a broker that is shutting down, or not registered, it is a version that no node has. The write is
-    tried all the same and fails: only that proves that no earlier attempt has landed.
+    version: int = -1
+    counts_starts: bool = True  # else it is Apache Kafka's: it has no incarnation
+
+
+ANYBODY = Joinable()
+
+
+async def joinable(zk: ZkClient, broker: int, epoch: int) -> Joinable:
+    """How the broker that fetched with this broker epoch is registered now.
+
+    For a broker that is shutting down, not registered, or of Apache Kafka and registered anew since, it is a
+    version that no node has. The write is tried all the same and fails: only that proves that no earlier
+    attempt has landed. Kafka's brokers before 3.5 tell no epoch (-1).
     """
     try:
         data, stat = await zk.get(documents.broker_path(broker))
     except NoNode:
-        return NEVER
-    return NEVER if documents.parse(documents.RegistrationDocument, data).leaving else stat.version
+        return Joinable(NEVER)
+    registration = documents.parse(documents.RegistrationDocument, data)
+    is_former = registration.is_kafkas and epoch not in (-1, stat.czxid)
+    version = NEVER if registration.leaving or is_former else stat.version
+    return Joinable(version, not registration.is_kafkas)
 
 
 async def await_registration_end(zk: ZkClient, broker: int, timeout_s: float) -> None:
@@ -383,15 +397,14 @@ async def write_states(zk: ZkClient, writes: Sequence[StateWrite], checks: Seque
 
 
 def member_checks(
-    joining: int, joining_incarnation: int, me: int, my_incarnation: int, registration: int = -1
+    joining: int, joining_incarnation: int, me: int, my_incarnation: int, there: Joinable = ANYBODY
 ) -> list[Check]:
     """The conditions under which a leader may let a follower join its ISR."""
     assert joining != me, "a leader is in its ISR already"
-    return [
-        Check(documents.broker_path(joining), registration),
-        Check(documents.incarnation_path(joining), joining_incarnation),
-        *leader_checks(me, my_incarnation),
-    ]
+    checks = [Check(documents.broker_path(joining), there.version)]
+    if there.counts_starts:
+        checks.append(Check(documents.incarnation_path(joining), joining_incarnation))
+    return [*checks, *leader_checks(me, my_incarnation)]
 
 
 def leader_checks(me: int, my_incarnation: int) -> list[Check]:

@@ -343,4 +343,4 @@ def nudge(shared: ReplicaShared, session_id: int = NO_SESSION) -> FetchRequest:
 
 
 def _identity(shared: ReplicaShared) -> ReplicaState:
-    return ReplicaState(replica_id=shared.me, replica_epoch=shared.incarnation)
+    return ReplicaState(replica_id=shared.me, replica_epoch=shared.incarnation, counts_starts=True)

@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError
 from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ..network.api_ranges import OFFERED, refused
+from ..network.api_ranges import BETWEEN_BROKERS, OFFERED, refused
 from ..network.exchange import Exchange, HandlerEntry
 
 if TYPE_CHECKING:
     from ..context import BrokerContext
 
 ANSWER = ApiVersionsResponse(api_keys=OFFERED)
+ANSWER_TO_BROKERS = ApiVersionsResponse(api_keys=BETWEEN_BROKERS)
 
 
 def handle(broker: "BrokerContext", exchange: Exchange, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """The same answer for everybody, on every listener."""
-    return ANSWER
+    """What clients may ask; on the listener of brokers, also what brokers ask each other: those of Apache
+    Kafka look here before they ask the controller.
+    """
+    return ANSWER_TO_BROKERS if exchange.internal else ANSWER
 
 
 def refuse(request: ApiVersionsRequest, error: ApiError) -> ApiVersionsResponse:

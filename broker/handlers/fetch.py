@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ...base.types import BrokerId, Incarnation
+from ...base.types import BrokerId, Incarnation, start_of
 from ...protocol.apis import Api
 from ...protocol.errors import (
     ApiError,
@@ -110,7 +110,7 @@ def _count(
 def _fetcher(request: FetchRequest) -> FetchSource:
     state = request.replica_state
     if state is not None and state.replica_id >= 0:
-        return FetchSource(BrokerId(state.replica_id), Incarnation(state.replica_epoch))
+        return FetchSource(BrokerId(state.replica_id), start_of(state.replica_epoch, state.counts_starts))
     return FetchSource(BrokerId(request.replica_id), Incarnation(-1)) if request.replica_id >= 0 else CONSUMER
 
 

@@ -12,8 +12,6 @@ from . import (
     api_versions,
     cluster,
     configs,
-    control,
-    controlled_shutdown,
     delete_records,
     elect_leaders,
     features,
@@ -26,8 +24,14 @@ from . import (
     produce,
     producers,
     reassignments,
-    replica_log_info,
     topics,
+)
+from .between_brokers import (
+    allocate_producer_ids,
+    alter_partition,
+    control,
+    controlled_shutdown,
+    replica_log_info,
 )
 from .groups import (
     admin,
@@ -73,4 +77,6 @@ HANDLERS: dict[Api, HandlerEntry[BrokerContext]] = {
     **inspect.HANDLERS,
     **control.HANDLERS,
     **controlled_shutdown.HANDLERS,
+    **alter_partition.HANDLERS,
+    **allocate_producer_ids.HANDLERS,
 }

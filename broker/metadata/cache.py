@@ -2,7 +2,7 @@
 
 Each UpdateMetadata makes a new Picture; a Picture never changes, so code may keep one across an await.
 An update names all registered brokers, suspected or not, but only the partitions that changed.
-Left to others: which updates are accepted (handlers/control.py), what clients see of it
+Left to others: which updates are accepted (handlers/between_brokers/control.py), what clients see of it
 (handlers/metadata.py).
 """
 

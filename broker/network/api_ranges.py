@@ -13,6 +13,17 @@ OFFERED = [
     for api, spec in sorted(APIS.items())
     if spec.advertised
 ]
+BETWEEN_BROKERS = sorted(
+    [
+        *OFFERED,
+        *(
+            ApiVersion(api_key=api, min_version=spec.internal[0], max_version=spec.internal[-1])
+            for api, spec in APIS.items()
+            if spec.internal and not spec.served
+        ),
+    ],
+    key=lambda row: row.api_key,
+)
 OURS = [row for row in OFFERED if row.api_key == Api.API_VERSIONS]
 
 

@@ -6,7 +6,7 @@ Left to others: proposing (replication/leader.py), writing (isr_writer.py).
 
 from typing import Any
 
-from ...base.types import BrokerId, TopicPartition
+from ...base.types import BrokerId, TopicPartition, broker_epoch
 from ...replication.effects import WriteIsr
 from ...replication.isr import Growing, Isr, Shrinking
 from ...replication.leader import Leader
@@ -30,7 +30,7 @@ def follower_values(leader: Leader, broker: BrokerId, now: float) -> dict[str, A
         "caught_up_ago_s": ago(progress.last_caught_up, now),
         "fetched_ago_s": ago(progress.last_fetch, now),
         "has_fetched": progress.fetched_in_epoch,
-        "incarnation": progress.incarnation,
+        "incarnation": broker_epoch(progress.incarnation),
         "registered": broker in leader.membership.live,
         "in_isr": broker in leader.isr.members,
         "must_ack": broker in leader.isr.must_ack,

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from ...base.tasks import Tasks
-from ...base.types import BrokerId, Epoch, TopicPartition
+from ...base.types import BrokerId, Epoch, TopicPartition, broker_epoch
 from ...replication.effects import (
     NOTHING,
     CheckBatch,
@@ -169,7 +169,7 @@ class IsrWriter:
         """One try for all. Reports the outcomes, and returns those that must be written one by one."""
         nodes = await self._zk.get_many([documents.state_path(each.partition.tp) for each in asked])
         joining, shared = asked[0].ask.joining, asked[0].partition.shared
-        there = -1 if joining is None else await znodes.joinable_version(self._zk, joining)
+        there = await self._there(asked[0].ask)
         checks = _checks(shared, asked[0].ask, there)
         checks += await self._lives([each.partition for each in asked])
         writes, good, alone = [], list[WantedWrite](), list[WantedWrite]()
@@ -180,7 +180,7 @@ class IsrWriter:
                 alone.append(each)
                 continue
             try:
-                proposal = _proposal(each.ask, documents.parse(StateDocument, node[0]))
+                proposal = _proposal(each.ask, documents.parse(StateDocument, node[0]), there)
             except BadDocument:
                 alone.append(each)
                 continue
@@ -207,6 +207,12 @@ class IsrWriter:
         ids = {p.log.topic_id: None for p in partitions if p.log.topic_id is not None}
         return await life_checks(self._zk, ids)
 
+    async def _there(self, ask: WriteIsr) -> znodes.Joinable:
+        """How the follower that is to join, if any, is registered."""
+        if ask.joining is None:
+            return znodes.ANYBODY
+        return await znodes.joinable(self._zk, ask.joining, broker_epoch(ask.incarnation))
+
     async def _write(self, partition: Partition, leader: Leader, ask: WriteIsr) -> None:
         try:
             async with asyncio.timeout(WRITE_SECONDS_MAX):
@@ -225,8 +231,8 @@ class IsrWriter:
         state, version = await znodes.read_state(self._zk, tp)
         if version != ask.expected_version:
             return _as_event(leader, state, version)
-        there = -1 if ask.joining is None else await znodes.joinable_version(self._zk, ask.joining)
-        checks, proposal = _checks(partition.shared, ask, there), _proposal(ask, state)
+        there = await self._there(ask)
+        checks, proposal = _checks(partition.shared, ask, there), _proposal(ask, state, there)
         checks += await self._lives([partition])
         if not self._stands(partition, leader):
             return leader.isr_unknown  # the leadership has ended meanwhile: write nothing
@@ -296,10 +302,11 @@ class IsrWriter:
             self._notifying = False
 
 
-def _checks(shared: ReplicaShared, ask: WriteIsr, registration: int) -> list[Check]:
+def _checks(shared: ReplicaShared, ask: WriteIsr, there: znodes.Joinable) -> list[Check]:
     if ask.joining is None:
         return znodes.leader_checks(shared.me, shared.incarnation)
-    return znodes.member_checks(ask.joining, ask.incarnation, shared.me, shared.incarnation, registration)
+    joined = broker_epoch(ask.incarnation)
+    return znodes.member_checks(ask.joining, joined, shared.me, shared.incarnation, there)
 
 
 def _in_parts(all_of_them: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -307,10 +314,10 @@ def _in_parts(all_of_them: Sequence[T]) -> Iterator[Sequence[T]]:
         yield all_of_them[first : first + TOGETHER_MAX]
 
 
-def _proposal(ask: WriteIsr, state: StateDocument) -> StateDocument:
+def _proposal(ask: WriteIsr, state: StateDocument, there: znodes.Joinable) -> StateDocument:
     epochs = {broker: k for broker, k in state.isr_epochs.items() if broker in ask.isr}
-    if ask.joining is not None:
-        epochs[ask.joining] = ask.incarnation
+    if ask.joining is not None and there.counts_starts:
+        epochs[ask.joining] = broker_epoch(ask.incarnation)
     return state.model_copy(
         update={"isr": list(ask.isr), "isr_epochs": epochs, "leader_recovery_state": RECOVERED}
     )

@@ -30,6 +30,7 @@ from ...protocol.primitives import Slices
 from ...replication.effects import Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
 from ...replication.follower import AskRecords, Follower
 from ...replication.leader import Leader, Mandate
+from ...replication.progress import is_earlier
 from ...storage.config import TopicConfig
 from ...storage.disk import DiskError, DiskFailed, LogDamaged
 from ...storage.log.log import AsOf, Log
@@ -292,7 +293,7 @@ class Partition:
             return parting
         if not log.start_offset <= offset <= log.end_offset:
             raise OffsetOutOfRange()
-        if log_start != progress.log_start_offset and incarnation >= progress.incarnation:
+        if log_start != progress.log_start_offset and not is_earlier(incarnation, progress.incarnation):
             progress.log_start_offset = Offset(log_start)
             self.shared.on_start_reported(self)
         now = self.shared.loop.time()

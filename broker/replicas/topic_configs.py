@@ -1,8 +1,9 @@
 """TopicSettings: each topic's config overrides, applied to the replicas here.
 
 The contents of a topic's znode arrive in two ways: the controller sends them together with roles, and this
-broker reads them after a change notification. The newer version counts, in whatever order they arrive. When
-the broker's own defaults change, what topics inherit is computed again.
+broker reads them after a change notification, or because a controller of Apache Kafka has not sent them.
+The newer version counts, in whatever order they arrive. When the broker's own defaults change, what topics
+inherit is computed again.
 Left to others: reading ZooKeeper (broker/config_watch.py), what a replica does with its settings
 (partition.py).
 Why: docs/decisions/0011-controller-pushes-topic-configs.md
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from ...base.event import Event
 from ...base.types import TopicPartition
 from ...protocol.messages.control import LeaderAndIsrTopicState, UpdateMetadataTopicState
 from ...storage.config import InvalidOption, TopicConfig
 from ...storage.directories.log_manager import Logs
-from ...zookeeper.config_nodes import NOTHING, Overrides
+from ...zookeeper.config_nodes import NOTHING, UNKNOWN, Overrides
 
 if TYPE_CHECKING:
     from .partition import Partition
@@ -38,13 +40,21 @@ class TopicSettings:
         self._hosted = hosted
         self._told: dict[str, Overrides] = {}
         self._resolved: dict[str, Resolved] = {}
+        self.unsaid = Event[str]()  # the overrides of this topic must be read
 
     def of(self, topic: str) -> Overrides:
         """The topic's overrides."""
         return self._told.get(topic, NOTHING)
 
-    def told(self, state: LeaderAndIsrTopicState | UpdateMetadataTopicState) -> None:
-        """Learn the overrides that the controller has sent."""
+    def told(self, state: LeaderAndIsrTopicState | UpdateMetadataTopicState, by_kafkas: bool = False) -> None:
+        """Learn the overrides that the controller has sent. One of Apache Kafka sends none: those of a topic
+        that is new here are to be read (`unsaid`).
+        """
+        if by_kafkas and not state.configs and state.configs_born == UNKNOWN:
+            if state.topic_name not in self._told:
+                self._told[state.topic_name] = NOTHING
+                self.unsaid(state.topic_name)
+            return
         names = {config.name: config.value for config in state.configs}
         self.learn(state.topic_name, Overrides(names, state.configs_born, state.configs_version))
 

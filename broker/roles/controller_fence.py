@@ -13,12 +13,13 @@ ABSENT = -1  # controllers other than ours leave these fields out
 class ControlGate:
     """Remembers the highest controller epoch and the last number within it, and counts what it admits."""
 
-    __slots__ = ("admitted", "controller_epoch", "sequence")
+    __slots__ = ("admitted", "controller_epoch", "is_kafkas", "sequence")
 
     def __init__(self) -> None:
         self.controller_epoch = ABSENT
         self.sequence = ABSENT
         self.admitted = 0
+        self.is_kafkas = False  # the controller is a broker of Apache Kafka: it does not number its requests
 
     def admit(self, controller_epoch: int, broker_epoch: int, sequence: int, incarnation: int) -> ErrorCode:
         """NONE if the request counts, which is then the last one seen; else the error to answer."""
@@ -33,4 +34,5 @@ class ControlGate:
         self.controller_epoch = controller_epoch
         self.sequence = max(self.sequence, sequence)
         self.admitted += 1
+        self.is_kafkas = sequence == ABSENT
         return ErrorCode.NONE

@@ -115,7 +115,7 @@ class LeaderAndIsr:
         if request.type == FULL:
             self._set_strays_aside(request)
         for topic in request.topic_states:
-            self._settings.told(topic)
+            self._settings.told(topic, self.gate.is_kafkas)
         wanted, unmade = self._new.missing(request, change.making)
         removals = self._begin_removals()
         shares = directory_shares(self._logs, request, wanted)

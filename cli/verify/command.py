@@ -55,6 +55,10 @@ Namespaces = Annotated[
     bool | None,
     typer.Option(help="start brokers in network namespaces, where links can be cut (needs root)"),
 ]
+Mixed = Annotated[
+    str | None,
+    typer.Option(metavar="IDS", help="with --kafka: these brokers are Strandline's, e.g. 2,3"),
+]
 Keep = Annotated[
     Path | None, typer.Option(metavar="DIR", help="keep histories, logs and data in this new directory")
 ]
@@ -76,6 +80,7 @@ def verify(
     dir: Up = None,
     compose: Compose = None,
     kafka: Kafka = None,
+    strandline: Mixed = None,
     namespaces: Namespaces = None,
     keep: Keep = None,
     judge: Judge = None,
@@ -84,7 +89,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Put a cluster under load and faults, and judge what its clients were told: was anything lost?"""
-    chosen = Chosen(bootstrap, commands, dir, compose, kafka, namespaces)
+    chosen = Chosen(bootstrap, commands, dir, compose, kafka, strandline, namespaces)
     with clear_errors():
         try:
             if list_:

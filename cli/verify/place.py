@@ -32,6 +32,7 @@ class Chosen:
     dir: Path | None = None
     compose: str | None = None
     kafka: Path | None = None
+    strandline: str | None = None
     namespaces: bool | None = None
 
     def check(self) -> None:
@@ -43,6 +44,15 @@ class Chosen:
             raise WrongUsage(f"{' and '.join(given)} name two clusters: give one of them")
         if self.commands is not None and (self.bootstrap is None or self.compose is not None):
             raise WrongUsage("--commands is for --bootstrap-server: it says how its brokers are killed")
+        if self.strandline is not None and self.kafka is None:
+            raise WrongUsage("--strandline is for --kafka: it says which of its brokers are Strandline's")
+
+    def ours(self, brokers: int) -> frozenset[int]:
+        """The ids of `--strandline`. Raises WrongUsage."""
+        names = (self.strandline or "").replace(",", " ").split()
+        if wrong := [name for name in names if name not in map(str, range(1, brokers + 1))]:
+            raise WrongUsage(f"--strandline {wrong[0]}: expected ids of brokers, 1 to {brokers}, e.g. 2,3")
+        return frozenset(map(int, names))
 
 
 def wants_networks(scenario: Scenario) -> bool:
@@ -83,7 +93,7 @@ def place_for(scenario: Scenario, chosen: Chosen, folder: Path) -> Place:
     if chosen.dir is not None:
         return running(chosen.dir)
     if chosen.kafka is not None:
-        return KafkaPlace(folder, brokers, settings, chosen.kafka)
+        return KafkaPlace(folder, brokers, settings, chosen.kafka, chosen.ours(brokers))
     if chosen.namespaces or (chosen.namespaces is None and wants_networks(scenario)):
         if why := leave_the_network():
             raise PlaceProblem(why)

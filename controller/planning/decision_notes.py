@@ -15,6 +15,7 @@ from ...base.types import NO_LEADER, TopicPartition
 from ...base.values import dataclass
 from ...storage.decision_log import CONTROLLER, Note, controllers_ring
 from . import plans
+from .elections import is_intact
 from .state import ClusterState, PartitionState
 
 ELECTABLE = "electable"
@@ -28,11 +29,11 @@ def standing(state: ClusterState, broker: int, partition: TopicPartition, known:
         return "not registered"
     if broker not in known.isr:
         return "not in the ISR"
-    joined, whole = known.isr_epochs.get(broker, -1), there.intact_for(partition)
-    if joined < whole:
+    if not is_intact(state, broker, partition, known):
+        joined = known.isr_epochs.get(broker, "unknown")
         return (
             f"not intact: it joined the ISR in incarnation {joined}, but its data is complete only "
-            f"since incarnation {whole}"
+            f"since incarnation {there.intact_for(partition)}"
         )
     if state.is_offline(broker, partition):
         return "its log directory is offline"
@@ -202,7 +203,7 @@ def _of_brokers(before: ClusterState, after: ClusterState, event: plans.Event, c
             for broker in sorted(before.brokers.keys() | event.brokers.keys()):
                 was, now = before.brokers.get(broker), event.brokers.get(broker)
                 if now is None and was is not None:
-                    gone = {"broker": broker, "incarnation": was.incarnation}
+                    gone = {"broker": broker, "incarnation": was.epoch}
                     yield Note(CONTROLLER, "broker_gone", {**values, **gone})
                 elif now is not None and (was is None or was.incarnation != now.incarnation):
                     yield Note(
@@ -211,7 +212,7 @@ def _of_brokers(before: ClusterState, after: ClusterState, event: plans.Event, c
                         {
                             **values,
                             "broker": broker,
-                            "incarnation": now.incarnation,
+                            "incarnation": now.epoch,
                             "intact_since": now.intact_since,
                         },
                     )

@@ -21,10 +21,21 @@ from .state import ClusterState, PartitionState
 
 
 def is_intact(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
-    """Whether it is a registered ISR member that still has everything it had when it joined the ISR."""
+    """Whether it is a registered ISR member that still has everything it had when it joined the ISR.
+
+    Apache Kafka's brokers are taken at their word, as Kafka does. Its controllers and leaders leave out when
+    members joined: then a broker has lost nothing if its present start found everything that an earlier one
+    had, or is older than the partition.
+    """
     if broker not in state.brokers or broker not in known.isr:
         return False
-    return known.isr_epochs.get(broker, -1) >= state.brokers[broker].intact_for(partition)
+    there = state.brokers[broker]
+    if there.is_kafkas:
+        return True
+    joined = known.isr_epochs.get(broker)
+    if joined is None:
+        return there.intact_for(partition) < there.incarnation or known.born > there.born > 0
+    return joined >= there.intact_for(partition)
 
 
 def is_electable(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
@@ -46,9 +57,12 @@ def _would_be(state: ClusterState, broker: int, partition: TopicPartition, known
 
 
 def is_reborn(state: ClusterState, known: PartitionState) -> bool:
-    """Whether the leader registered again after its election: then that leadership is over."""
-    leader = state.brokers.get(known.leader)
-    return leader is not None and known.isr_epochs.get(known.leader) != leader.incarnation
+    """Whether the leader registered again after its election: then that leadership is over.
+
+    A state that a controller of Apache Kafka wrote does not tell, nor does one whose leader is Kafka's.
+    """
+    leader, elected = state.brokers.get(known.leader), known.isr_epochs.get(known.leader)
+    return leader is not None and elected is not None and elected != leader.incarnation
 
 
 def first_state(state: ClusterState, partition: TopicPartition) -> PartitionState | None:
@@ -60,7 +74,7 @@ def first_state(state: ClusterState, partition: TopicPartition) -> PartitionStat
         leader=next(filter(state.is_reached, members), members[0]),
         leader_epoch=0,
         isr=tuple(members),
-        isr_epochs={m: state.brokers[m].incarnation for m in members},
+        isr_epochs=state.joined(members),
         controller_epoch=state.controller_epoch,
     )
 
@@ -183,7 +197,7 @@ def _next(state: ClusterState, known: PartitionState, leader: int, isr: tuple[in
     assert leader == NO_LEADER or state.is_live(leader), "a leader is elected among the living"
     isr_epochs = {member: known.isr_epochs[member] for member in isr if member in known.isr_epochs}
     if leader != NO_LEADER:
-        isr_epochs[leader] = state.brokers[leader].incarnation  # what it holds now is the history
+        isr_epochs |= state.joined([leader])  # what it holds now is the history
     return PartitionState(
         leader=leader,
         leader_epoch=known.leader_epoch + 1,

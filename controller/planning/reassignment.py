@@ -104,7 +104,7 @@ def _renewed(state: ClusterState, known: PartitionState) -> PartitionState:
     """The same state in a new epoch, so that the leader learns the current replicas."""
     joined = dict(known.isr_epochs)
     if known.leader != NO_LEADER and known.leader in state.brokers:
-        joined[known.leader] = state.brokers[known.leader].incarnation
+        joined |= state.joined([known.leader])
     return replace(
         known,
         leader_epoch=known.leader_epoch + 1,

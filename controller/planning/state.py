@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
-from ...base.types import NO_LEADER, TopicPartition
+from ...base.types import KAFKAS, NO_LEADER, TopicPartition, broker_epoch
 from ...base.values import dataclass
 from ...zookeeper.documents import Endpoint, StateDocument
 from .assignment import Assignment
@@ -36,6 +36,17 @@ class Broker:
     has_failed_dirs: bool = (
         False  # it has reported unusable log directories; which replicas are there, it says later
     )
+    born: int = 0  # the czxid of its registration
+
+    @property
+    def is_kafkas(self) -> bool:
+        """Whether it is one of Apache Kafka, which proves nothing of its data."""
+        return self.incarnation >= KAFKAS
+
+    @property
+    def epoch(self) -> int:
+        """The broker epoch that it is told, and tells."""
+        return broker_epoch(self.incarnation)
 
     def intact_for(self, partition: TopicPartition) -> int:
         """The incarnation since which this broker has lost no data of the partition."""
@@ -88,9 +99,10 @@ class PartitionState:
     controller_epoch: int
     recovering: bool = False
     version: int = 0
+    born: int = field(default=0, compare=False)  # the czxid of the znode, 0 while it was not read
 
     @classmethod
-    def of(cls, document: StateDocument, version: int) -> PartitionState:
+    def of(cls, document: StateDocument, version: int, born: int = 0) -> PartitionState:
         """As read."""
         return cls(
             leader=document.leader,
@@ -100,6 +112,7 @@ class PartitionState:
             controller_epoch=document.controller_epoch,
             recovering=document.leader_recovery_state != 0,
             version=version,
+            born=born,
         )
 
     def document(self) -> StateDocument:
@@ -270,6 +283,10 @@ class ClusterState:
     def is_full(self, broker: int, partition: TopicPartition) -> bool:
         """Whether it has said that the replica can take no more records for now."""
         return bool(self.full) and partition in self.full.get(self.start_of(broker), ())
+
+    def joined(self, members: Iterable[int]) -> dict[int, int]:
+        """What a state says of these registered brokers if they join the ISR now; of Kafka's, nothing."""
+        return {m: self.brokers[m].incarnation for m in members if not self.brokers[m].is_kafkas}
 
     def start_of(self, broker: int) -> Start:
         """The broker's id and current incarnation, -1 if it is not registered."""

@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from ...protocol.messages.config_changes import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from ...protocol.messages.control import AlterPartitionRequest
 from ...protocol.messages.elections import ElectLeadersRequest
+from ...protocol.messages.producers import AllocateProducerIdsRequest
 from ...protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
@@ -18,6 +20,8 @@ from ...protocol.messages.reassignments import (
 from ...protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from .configs import ConfigRequests
 from .election_requests import ElectionRequests
+from .isr_changes import IsrChanges
+from .producer_id_blocks import ProducerIdBlocks
 from .reassignments import ReassignmentWriter
 from .topics import TopicRequests
 
@@ -29,6 +33,8 @@ class RequestHandlers(NamedTuple):
     configs: ConfigRequests
     reassignments: ReassignmentWriter
     elections: ElectionRequests
+    isrs: IsrChanges
+    producer_ids: ProducerIdBlocks
 
 
 REQUESTS: dict[type, Callable[[RequestHandlers, Any], Awaitable[Any]]] = {
@@ -40,4 +46,6 @@ REQUESTS: dict[type, Callable[[RequestHandlers, Any], Awaitable[Any]]] = {
     AlterPartitionReassignmentsRequest: lambda handlers, request: handlers.reassignments.alter(request),
     ListPartitionReassignmentsRequest: lambda handlers, request: handlers.reassignments.list(request),
     ElectLeadersRequest: lambda handlers, request: handlers.elections.elect(request),
+    AlterPartitionRequest: lambda handlers, request: handlers.isrs.alter(request),
+    AllocateProducerIdsRequest: lambda handlers, request: handlers.producer_ids.allocate(request),
 }

@@ -5,6 +5,9 @@ broker in ZooKeeper mode. Fields with tags from 10000 on are our own: a Kafka br
 without them every default is Kafka's behaviour.
 LeaderAndIsr: v5 topic ids · v6 recovery state · v7 kraft flag · StopReplica: v4 kraft flag
 UpdateMetadata: v7 topic ids · v8 kraft flag and type
+AlterPartition 0-3 comes from leaders of Apache Kafka only, which have the controller write their ISRs
+(KIP-497); our own write to ZooKeeper themselves.
+AlterPartition: v1 recovery state · v2 topic ids · v3 broker epochs of the members
 """
 
 from ..primitives import NO_UUID
@@ -233,3 +236,77 @@ class ControlledShutdownResponse:
 
     error_code: Int16 = 0
     remaining_partitions: list[RemainingPartition] = since(0, default=[])
+
+
+@struct
+class IsrMember:
+    """A member of the new ISR; -1 where the leader does not know its broker epoch."""
+
+    broker_id: Int32
+    broker_epoch: Int64 = -1
+
+
+@struct
+class PartitionChange:
+    """The ISR that a leader wants, in its epoch and on top of the state with version `partition_epoch`."""
+
+    partition_index: Int32
+    leader_epoch: Int32
+    new_isr: list[Int32] = since(0, default=[], until=2)
+    new_isr_with_epochs: list[IsrMember] = since(3, default=[])
+    leader_recovery_state: Int8 = since(1, default=0)
+    partition_epoch: Int32
+
+    @property
+    def members(self) -> list[int]:
+        """The new ISR, in whichever field it came."""
+        return [one.broker_id for one in self.new_isr_with_epochs] or list(self.new_isr)
+
+
+@struct
+class TopicChange:
+    """Partitions of one topic."""
+
+    topic_name: String = since(0, default="", until=1)
+    topic_id: Uuid = since(2, default=NO_UUID)
+    partitions: list[PartitionChange]
+
+
+@message(key=56, versions=(0, 3), flexible=0)
+class AlterPartitionRequest:
+    """New ISRs of partitions that the broker leads."""
+
+    broker_id: Int32
+    broker_epoch: Int64 = -1
+    topics: list[TopicChange]
+
+
+@struct
+class PartitionOutcome:
+    """The state that ZooKeeper holds now, or why the change was refused."""
+
+    partition_index: Int32
+    error_code: Int16 = 0
+    leader_id: Int32 = 0
+    leader_epoch: Int32 = 0
+    isr: list[Int32] = since(0, default=[])
+    leader_recovery_state: Int8 = since(1, default=0)
+    partition_epoch: Int32 = 0
+
+
+@struct
+class TopicOutcome:
+    """Partitions of one topic."""
+
+    topic_name: String = since(0, default="", until=1)
+    topic_id: Uuid = since(2, default=NO_UUID)
+    partitions: list[PartitionOutcome]
+
+
+@message(key=56, versions=(0, 3), flexible=0)
+class AlterPartitionResponse:
+    """One outcome for every partition of the request, unless all of it was refused."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    topics: list[TopicOutcome] = since(0, default=[])

@@ -6,16 +6,19 @@ v15 the follower's incarnation · v16 node endpoints · v17 replica directory
 """
 
 from ..primitives import NO_UUID
-from ..schema import Int8, Int16, Int32, Int64, Records, String, Uuid, message, since, struct, tagged
+from ..schema import Bool, Int8, Int16, Int32, Int64, Records, String, Uuid, message, since, struct, tagged
 from .common import LeaderIdAndEpoch, NodeEndpoint
 
 
 @struct
 class ReplicaState:
-    """Who fetches: a broker id and the incarnation it was registered with."""
+    """Who fetches: a broker id and its broker epoch, in Kafka the czxid of its registration. Ours counts its
+    starts.
+    """
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
+    counts_starts: Bool = tagged(10000, default=False)
 
 
 @struct

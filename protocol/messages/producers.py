@@ -2,6 +2,8 @@
 
 v2 flexible · v3 the producer names the id and epoch it has · v4 may answer PRODUCER_FENCED
 v5 may answer TRANSACTION_ABORTABLE
+AllocateProducerIds 0 comes from brokers of Apache Kafka only, which take blocks of ids from the controller
+(KIP-730); our own take theirs from ZooKeeper.
 """
 
 from ..schema import Int16, Int32, Int64, String, message, since
@@ -25,3 +27,21 @@ class InitProducerIdResponse:
     error_code: Int16 = 0
     producer_id: Int64 = -1
     producer_epoch: Int16 = 0
+
+
+@message(key=67, versions=(0, 0), flexible=0)
+class AllocateProducerIdsRequest:
+    """The broker that needs ids."""
+
+    broker_id: Int32
+    broker_epoch: Int64 = -1
+
+
+@message(key=67, versions=(0, 0), flexible=0)
+class AllocateProducerIdsResponse:
+    """The first id of the block, and how many there are."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    producer_id_start: Int64 = 0
+    producer_id_len: Int32 = 0

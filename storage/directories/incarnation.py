@@ -8,6 +8,7 @@ Why: docs/decisions/0007-incarnations.md
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from threading import Lock as Mutex
 from uuid import UUID
 
@@ -85,6 +86,7 @@ class Incarnations:
         self.offline: dict[str, str] = {}  # the others, and why
         self.boot_id = boot_id
         self.clean = False
+        self.is_kafkas = False  # Apache Kafka has closed all of them cleanly, and we never had one
         self.dir_ids: dict[str, str] = {}  # directory -> its id, after `identify`
         self._lost = False  # with `_doubts`: what was noted since the last verdict
         self._doubts: set[str] = set()
@@ -110,6 +112,12 @@ class Incarnations:
                     state.give_up(directory, error)
             undo.pop_all()
         state.clean = all(marked)
+        state.is_kafkas = not state.offline and all(
+            state._files[directory] is None
+            and f"{directory}/{CLEAN_MARKER}" in state._markers
+            and disk.exists(f"{directory}/{checkpoints.META_PROPERTIES}")
+            for directory in dirs
+        )
         return state
 
     def _take(self, directory: str) -> bool:
@@ -188,7 +196,10 @@ class Incarnations:
 
     def remembered(self) -> Remembered:
         """The worst of all directories."""
-        return worst(list(self._files.values()), self.clean)
+        known = worst(list(self._files.values()), self.clean)
+        if self.is_kafkas and known.last_k is None:  # what was noted since is in memory alone
+            known = replace(known, is_kafkas=True, lost_note=self._lost, doubts=frozenset(self._doubts))
+        return known
 
     def mark_doubt(self, partition: TopicPartition | None) -> None:
         """Remember a doubt, so that every file written from now on has it."""

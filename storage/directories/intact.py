@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from ...base.types import TopicPartition
 from ...base.values import dataclass
 
+KAFKAS = 0  # `intact_since` of a broker that found all that Apache Kafka's broker of its id had
 DOUBTS_MAX = 100  # with more doubtful partitions than this the broker as a whole is not intact
 
 
@@ -42,6 +43,7 @@ class Remembered:
     lost_note: bool
     doubts: frozenset[str]
     clean: bool
+    is_kafkas: bool = False  # Apache Kafka has closed every directory cleanly, and we never had one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,13 @@ def judge(
     failed_dirs: Collection[str] = (),
     recovery_lost: bool = False,
 ) -> Intactness:
-    """The data-intact proof. `z_k` and `z_dirs` are ZooKeeper's record, `dirs` the directories present."""
+    """The data-intact proof. `z_k` and `z_dirs` are ZooKeeper's record, `dirs` the directories present.
+
+    The first start on directories that Apache Kafka has closed cleanly has what Kafka's broker had.
+    """
     k = z_k + 1
+    if before.is_kafkas and k == 1 and not (recovery_lost or before.lost_note or failed_dirs):
+        return Intactness(k, KAFKAS, dict.fromkeys(sorted(before.doubts), k))
     survived = before.clean or before.boot_id == boot_id or before.flush_mode
     broken = {
         "no incarnation file in every log directory, or they differ": before.last_k is None,

@@ -175,7 +175,7 @@ class Cluster:
     async def register(self, member: Member) -> None:
         for path in documents.PERSISTENT_PATHS:
             await self.create(path, b"")
-        await self.create(documents.broker_path(member.id), b"{}")
+        await self.create(documents.broker_path(member.id), b'{"incarnation":1}')
         await self.create(documents.incarnation_path(member.id), b"0")
         await self.zk.multi([SetData(documents.incarnation_path(member.id), b"1", 0)])
 

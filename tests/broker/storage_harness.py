@@ -87,7 +87,7 @@ class Box:
 
     async def create(self, path: str) -> None:
         if self.zookeeper.exists(path, self.zk.session_id, None) is None:
-            await self.zk.multi([Create(path, b"{}")])
+            await self.zk.multi([Create(path, b'{"incarnation":1}')])
 
     async def lead(
         self, *numbers: int, leader: int = ME, is_new: bool = True, joined: int = -1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from strandline.base.event import Event
 from strandline.broker import config_watch
 from strandline.broker.config.groups import GroupSettings
 from strandline.broker.config.live import LiveConfig
@@ -81,6 +82,7 @@ class Topics:
     def __init__(self) -> None:
         self.known: dict[str, Overrides] = {}
         self.heard: list[str] = []
+        self.unsaid = Event[str]()
 
     def of(self, topic: str) -> Overrides:
         return self.known.get(topic, NOTHING)
@@ -312,5 +314,14 @@ def test_many_notifications_are_kept_until_a_session_that_is_away_must_have_ende
         away_s = 3 * live.started_with.zookeeper.session_timeout_ms / 1000
         wait_s = [at - watch._seen[name][0] for at, name in watch._expiries()]
         assert wait_s == pytest.approx([max(120.0, away_s)] * 5 + [900.0] * 5)
+
+
+def test_settings_that_a_controller_of_kafkas_has_not_sent_are_read() -> None:
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        session.put("/config/topics/t", retention_ms="5")
+        topics.unsaid("t")
+        topics.unsaid("bare")
+        await until(lambda: topics.heard == ["t", "bare"])
+        assert topics.known["t"].names == {"retention.ms": "5"} and topics.known["bare"] == NOTHING
 
     play(story)

@@ -32,7 +32,7 @@ from tests.broker.replica_harness import (
     until,
 )
 
-FOLLOWER = ReplicaState(replica_id=2, replica_epoch=1)
+FOLLOWER = ReplicaState(replica_id=2, replica_epoch=1, counts_starts=True)
 
 
 class Peer:
@@ -135,7 +135,7 @@ def test_who_speaks_in_another_session_is_told_to_start_over(tmp_path: Path) -> 
         peer.epoch, peer.id = known, peer.id + 1
         assert (await peer.next()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         peer.id -= 1
-        other = await peer.next(replica_state=ReplicaState(replica_id=2, replica_epoch=2))
+        other = await peer.next(replica_state=ReplicaState(replica_id=2, replica_epoch=2, counts_starts=True))
         assert other.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "another life of the follower"
         assert (await peer.next()).error_code == 0
         before = peer.id
@@ -156,7 +156,11 @@ def test_a_session_speaks_for_the_life_that_opened_it(tmp_path: Path, names_it: 
         await peer.full(0)
         follower = stage.members[1].partition.leading.progress_of(2)
         assert follower.pulse is not None
-        again = fetch(0, current_leader_epoch=0, replica_state=ReplicaState(replica_id=2, replica_epoch=2))
+        again = fetch(
+            0,
+            current_leader_epoch=0,
+            replica_state=ReplicaState(replica_id=2, replica_epoch=2, counts_starts=True),
+        )
         again.session_epoch = -1
         assert fetched(await ask(peer.connection, again)).error_code == 0
         heard = follower.last_fetch
@@ -236,7 +240,7 @@ def test_who_was_refused_is_considered_again_without_being_named(tmp_path: Path)
         leader = stage.members[1].partition.leading
         await peer.full(0, epoch=1)
         await until(lambda: leader.progress_of(2).refused_until > 0)
-        await stage.zk.multi([Create(documents.broker_path(2), b"{}")])
+        await stage.zk.multi([Create(documents.broker_path(2), b'{"incarnation":1}')])
         async with asyncio.timeout(20):
             while stage.state().isr != [1, 2]:
                 await peer.next(max_wait_ms=20)

@@ -27,9 +27,13 @@ def test_the_gate() -> None:
     assert gate.admit(5, 2, 11, 3) == ErrorCode.STALE_BROKER_EPOCH
     assert gate.admit(5, 3, 10, 3) == ErrorCode.INVALID_REQUEST, "a number seen already"
     assert gate.admit(5, 4, 11, 3) == ErrorCode.NONE, "the controller knows more than we do"
+    assert not gate.is_kafkas
     assert gate.admit(5, -1, -1, 3) == ErrorCode.NONE, "a controller that does not number"
+    assert gate.is_kafkas
+    assert gate.admit(5, (7 << 32) + 1, -1, 3) == ErrorCode.NONE, "it tells the czxid of our registration"
     assert gate.admit(5, 3, 11, 3) == ErrorCode.INVALID_REQUEST
     assert gate.admit(6, 3, 1, 3) == ErrorCode.NONE, "a new controller begins anew"
+    assert not gate.is_kafkas
 
 
 def leader_and_isr(epoch: int, topic_id: UUID = TOPIC_ID, replicas: tuple[int, ...] = (1,)) -> Any:

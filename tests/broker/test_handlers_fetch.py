@@ -198,11 +198,11 @@ def test_consumers_do_not_see_beyond_the_watermark(tmp_path: Path) -> None:
 def test_followers_are_served_only_where_brokers_speak(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
         await ask(client, produce(batch(b"a")))
-        liar = fetch(0, replica_state=ReplicaState(replica_id=2, replica_epoch=1))
+        liar = fetch(0, replica_state=ReplicaState(replica_id=2, replica_epoch=1, counts_starts=True))
         assert fetched(await ask(client, liar)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         old = fetch(0, replica_id=2)
         assert fetched(await ask(client, old, 12)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        unassigned = fetch(0, replica_state=ReplicaState(replica_id=9, replica_epoch=1))
+        unassigned = fetch(0, replica_state=ReplicaState(replica_id=9, replica_epoch=1, counts_starts=True))
         answer = await ask(stage.members[1].control, unassigned, 17)
         assert fetched(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -314,7 +314,7 @@ async def test_a_followers_parked_fetch_is_woken_after_the_append_and_before_the
         leader = stage.members[1].partition
         follower = await stage.members[1].connect("PLAINTEXT")
         client = await stage.members[1].connect()
-        me = ReplicaState(replica_id=2, replica_epoch=1)
+        me = ReplicaState(replica_id=2, replica_epoch=1, counts_starts=True)
         soon = asyncio.get_running_loop().time() + 5
         in_epoch = {"replica_state": me, "current_leader_epoch": stage.epoch}
         waiting = follower.submit(fetch(0, 5_000, **in_epoch), deadline=soon)

@@ -65,7 +65,8 @@ class Stage:
             self.do(Create(path, b""))
         for broker in (ME, OTHER):
             self.do(
-                Create(documents.broker_path(broker), b"{}"), Create(documents.incarnation_path(broker), b"")
+                Create(documents.broker_path(broker), b'{"incarnation":1}'),
+                Create(documents.incarnation_path(broker), b""),
             )
         loop = asyncio.get_running_loop()
         recorder = SimpleNamespace(note=lambda *a, **k: None)
@@ -164,7 +165,7 @@ def test_who_is_not_registered_joins_none_of_them() -> None:
         stage.all_join()
         await until(lambda: all(stage.settled(1)))
         assert len(stage.multis) == 1 and [stage.isr(n) for n in range(5)] == [[1]] * 5
-        stage.do(Create(documents.broker_path(2), b"{}"))
+        stage.do(Create(documents.broker_path(2), b'{"incarnation":1}'))
         stage.all_join(incarnation=1)
         await asyncio.sleep(0.05)
         assert all(stage.settled(1)), "refused a moment ago: not asked for again at once"

@@ -165,5 +165,5 @@ async def test_a_follower_that_is_not_registered_is_not_admitted(tmp_path: Path)
         await until(lambda: leader.progress_of(2).refused_until > 0)
         assert leader.isr == Settled(frozenset({1}))
         assert stage.state().isr == [1]
-        await stage.create(documents.broker_path(2), b"{}")
+        await stage.create(documents.broker_path(2), b'{"incarnation":1}')
         await until(lambda: stage.state().isr == [1, 2])

@@ -57,7 +57,7 @@ async def test_a_fetch_that_parts_moves_no_watermark(tmp_path: Path) -> None:
         client = await member.connect()
         pending = asyncio.ensure_future(ask(client, produce(batch(b"a"), timeout_ms=300)))
         await until(lambda: member.partition.log.end_offset == 1)
-        me = ReplicaState(replica_id=2, replica_epoch=1)
+        me = ReplicaState(replica_id=2, replica_epoch=1, counts_starts=True)
         parting = fetch(
             1, replica_state=me, current_leader_epoch=member.partition.leader_epoch, last_fetched_epoch=0
         )

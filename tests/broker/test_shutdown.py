@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from strandline.broker.metadata.cache import Picture
+from strandline.broker.roles.controller_fence import ControlGate
 from strandline.broker.shutdown import hand_over
 from strandline.protocol.messages.control import (
     ControlledShutdownResponse,
@@ -47,6 +48,7 @@ class Controller:
         self.active, self.is_informed, self.controller_id = True, True, 3
         self.broker = broker
         self.asked: list[list[int]] = []
+        self.epochs: list[int] = []
         self.unwilling = 0
 
     async def controlled_shutdown(self, broker: int, epoch: int) -> ControlledShutdownResponse:
@@ -54,6 +56,7 @@ class Controller:
         left = [index for index, state in states.items() if self.unwilling or state.isr == [2]]
         self.unwilling -= self.unwilling > 0
         self.asked.append(left)
+        self.epochs.append(epoch)
         return ControlledShutdownResponse(
             remaining_partitions=[RemainingPartition(topic_name="t", partition_index=index) for index in left]
         )
@@ -65,6 +68,7 @@ def broker(*isrs: list[int], retry_s: float = RETRY_S) -> Any:
         controlled_shutdown_max_retries=2, controlled_shutdown_retry_backoff_ms=1000 * retry_s
     )
     made.controller = Controller(made)
+    made.roles = SimpleNamespace(gate=ControlGate())
     return made
 
 
@@ -100,5 +104,18 @@ def test_a_controller_that_is_not_willing_is_not_asked_all_the_time() -> None:
         assert await hand_over(stopping)
         assert loop.time() - began >= 0.3
         assert stopping.controller.asked == [[0], []]
+
+    asyncio.run(asyncio.wait_for(story(), WITHIN_S))
+
+
+def test_a_controller_of_kafkas_is_told_no_incarnation() -> None:
+    """It would take it for the czxid of an earlier registration, and refuse."""
+
+    async def story() -> None:
+        stopping = broker([2, 3])
+        assert await hand_over(stopping)
+        stopping.roles.gate.admit(7, -1, -1, 1)
+        assert await hand_over(stopping)
+        assert stopping.controller.epochs == [1, -1]
 
     asyncio.run(asyncio.wait_for(story(), WITHIN_S))

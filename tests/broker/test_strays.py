@@ -129,7 +129,7 @@ async def test_a_follower_that_names_no_epoch_counts_for_nothing(tmp_path: Path)
         client = await member.connect()
         pending = asyncio.ensure_future(ask(client, produce(batch(b"a"), timeout_ms=300)))
         await asyncio.sleep(0.05)
-        forged = fetch(1, replica_state=ReplicaState(replica_id=2, replica_epoch=1))
+        forged = fetch(1, replica_state=ReplicaState(replica_id=2, replica_epoch=1, counts_starts=True))
         answer = fetched(await ask(member.control, forged))
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert outcome(await pending)[0] == ErrorCode.REQUEST_TIMED_OUT

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from strandline.protocol.messages.control import TopicConfigEntry
+from strandline.protocol.messages.control import TopicConfigEntry, UpdateMetadataTopicState
 from strandline.storage.log.checkpoints import TOPIC_CONFIG, read_topic_config
 from strandline.zookeeper.config_nodes import NOTHING, Overrides
 from tests.broker.replica_harness import TOPIC, Member, cluster
@@ -69,3 +69,18 @@ async def test_topics_that_are_gone_are_forgotten(tmp_path: Path) -> None:
         settings.forget_others(["stays"])
         assert settings.of("gone") == NOTHING != settings.of("stays")
         assert settings.of(TOPIC).names, "its replica is here before the cluster is told of it"
+
+
+async def test_a_controller_of_kafkas_sends_no_settings(tmp_path: Path) -> None:
+    """Those of a topic that is new here are asked for once; what is known stays."""
+    async with cluster(tmp_path, 1) as stage:
+        member, asked = stage.members[1], list[str]()
+        settings = member.parts.settings
+        settings.unsaid.subscribe(asked.append)
+        bare = UpdateMetadataTopicState(topic_name=TOPIC, partition_states=[])
+        settings.told(bare, by_kafkas=True)
+        settings.told(bare, by_kafkas=True)
+        assert asked == [TOPIC]
+        settings.learn(TOPIC, Overrides({"retention.ms": "7"}, 30, 2))
+        settings.told(bare, by_kafkas=True)
+        assert asked == [TOPIC] and settings.of(TOPIC).names == {"retention.ms": "7"}

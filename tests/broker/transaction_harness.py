@@ -47,7 +47,7 @@ class Scene:
 
     async def acknowledge(self, offset: int) -> None:
         """The follower holds everything before `offset`."""
-        me = ReplicaState(replica_id=2, replica_epoch=1)
+        me = ReplicaState(replica_id=2, replica_epoch=1, counts_starts=True)
         told = fetch(offset, 0, replica_state=me, current_leader_epoch=self.stage.epoch)
         assert fetched(await ask(self.follower, told)).error_code == 0
 

@@ -4,10 +4,20 @@ import asyncio
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from strandline.base.types import TopicPartition
 from strandline.zookeeper import documents, znodes
-from strandline.zookeeper.client import BadVersion, Check, Create, MultiFailed, NodeExists, SetData, Unknown
+from strandline.zookeeper.client import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    MultiFailed,
+    NodeExists,
+    SetData,
+    Unknown,
+)
 from strandline.zookeeper.cluster_profile import read_agreement
 from strandline.zookeeper.producer_ids import next_producer_ids
 
@@ -177,6 +187,42 @@ async def test_producer_ids_are_given_out_once(hosts: str, open_session: Any) ->
             await one.multi([Create("/cluster/id", b"")])
 
 
+async def test_producer_ids_begin_in_a_node_that_kafka_has_left_empty(hosts: str, open_session: Any) -> None:
+    """Its brokers make the node at their start with no content, which is null and not of length 0."""
+    async with open_session(hosts) as zk:
+        client = KazooClient(hosts)
+        client.start()
+        client.create(documents.PRODUCER_IDS, None)
+        client.stop()
+        client.close()
+        assert await zk.get(documents.PRODUCER_IDS) == (b"", await zk.exists(documents.PRODUCER_IDS))
+        assert [await next_producer_ids(zk, 1), await next_producer_ids(zk, 1)] == [(0, 1000), (1000, 2000)]
+
+
+async def test_a_follower_of_kafkas_joins_as_long_as_it_is_the_start_that_fetched(
+    hosts: str, open_session: Any
+) -> None:
+    """It has no incarnation to check: its registration stands for it."""
+    async with open_session(hosts) as leader, open_session(hosts) as follower:
+        await znodes.ensure_paths(leader)
+        await znodes.read_incarnation(leader, 1)
+        await znodes.register_broker(leader, 1, documents.RegistrationDocument.of([ENDPOINT], 0, 1, 1), [])
+        path = documents.broker_path(2)
+        await follower.multi([Create(path, b'{"version":5,"endpoints":[]}', ephemeral=True)])
+        stat = await leader.exists(path)
+        assert stat is not None
+        for epoch in (stat.czxid, -1):
+            checks = znodes.member_checks(2, epoch, 1, 1, await znodes.joinable(leader, 2, epoch))
+            await leader.multi(list(checks))
+        with pytest.raises(MultiFailed):
+            there = await znodes.joinable(leader, 2, stat.czxid - 1)
+            await leader.multi(list(znodes.member_checks(2, stat.czxid - 1, 1, 1, there)))
+        there = await znodes.joinable(leader, 2, stat.czxid)
+        await follower.multi([Delete(path, stat.version)])
+        with pytest.raises(MultiFailed):
+            await leader.multi(list(znodes.member_checks(2, stat.czxid, 1, 1, there)))
+
+
 async def test_a_broker_that_is_leaving_joins_no_isr_and_no_earlier_attempt_lands_either(
     hosts: str, open_session: Any
 ) -> None:
@@ -194,10 +240,10 @@ async def test_a_broker_that_is_leaving_joins_no_isr_and_no_earlier_attempt_land
             registration = documents.RegistrationDocument.of([], 0, 1, 1)
             await znodes.register_broker(zk, broker, registration, [])
         wider = before.model_copy(update={"isr": [1, 2]})
-        early = znodes.member_checks(2, 1, 1, 1, await znodes.joinable_version(leader, 2))
+        early = znodes.member_checks(2, 1, 1, 1, await znodes.joinable(leader, 2, 1))
         await znodes.announce_leaving(follower, 2)
         await znodes.announce_leaving(leader, 2)  # it is not ours to say
-        late = znodes.member_checks(2, 1, 1, 1, await znodes.joinable_version(leader, 2))
+        late = znodes.member_checks(2, 1, 1, 1, await znodes.joinable(leader, 2, 1))
         for checks in (early, late):
             with pytest.raises(znodes.CheckFailed) as failed:
                 await znodes.write_state(leader, PARTITION, wider, 0, checks)
@@ -218,10 +264,8 @@ async def test_a_broker_that_registers_while_it_is_leaving_joins_no_isr(
             await znodes.read_incarnation(zk, broker)
             registration = documents.RegistrationDocument.of([ENDPOINT], 0, 1, 1, leaving=broker == 2)
             await znodes.register_broker(zk, broker, registration, ["uuid"])
-        version = await znodes.joinable_version(leader, 2)
+        there = await znodes.joinable(leader, 2, 1)
         with pytest.raises(MultiFailed):
-            await leader.multi(list(znodes.member_checks(2, 1, 1, 1, version)))
+            await leader.multi(list(znodes.member_checks(2, 1, 1, 1, there)))
         with pytest.raises(MultiFailed):
-            await leader.multi(
-                list(znodes.member_checks(3, 1, 1, 1, await znodes.joinable_version(leader, 3)))
-            )
+            await leader.multi(list(znodes.member_checks(3, 1, 1, 1, await znodes.joinable(leader, 3, 1))))

@@ -90,7 +90,7 @@ class Story:
         for name in NAMES:
             actor = self.actors[name] = Actor(name, self.root, self.zookeeper, options, self.say)
             actor.begin()
-            await self.create(documents.broker_path(actor.id), b"{}")
+            await self.create(documents.broker_path(actor.id), b'{"incarnation":1}')
             await self.create(documents.incarnation_path(actor.id), b"0")
             await self.admin.multi([SetData(documents.incarnation_path(actor.id), b"1", 0)])
         members = [NAMES.index(name) for name in isr.split()]
@@ -195,7 +195,8 @@ class Story:
         path = documents.incarnation_path(actor.id)
         await self.admin.multi([SetData(path, str(actor.start_number).encode(), actor.start_number - 1)])
         if not self.is_registered(actor):
-            await self.create(documents.broker_path(actor.id), b"{}")
+            start = f'{{"incarnation":{actor.start_number}}}'
+            await self.create(documents.broker_path(actor.id), start.encode())
         self.say(f"{name} is registered again: this is its start {actor.start_number}")
 
     # Producers.

@@ -1,5 +1,5 @@
 """Brokers of Apache Kafka 3.9 in ZooKeeper mode, as processes of this machine: what it does under the same
-faults.
+faults, alone or in one cluster with brokers of Strandline.
 
 Its jars are those of an installation (its folder, or `libs` in it). Each broker is a JVM of modest size.
 Left to others: ZooKeeper and what is done to processes (local.py).
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ....local.cluster import LocalCluster
 from ....local.embedded_zookeeper import EnvironmentProblem, java
-from ....local.processes import BrokerProcess
+from ....local.processes import BrokerProcess, joined
 from ...waiting import until
 from ..znodes import Znodes
 from .base import PlaceProblem
@@ -50,7 +50,9 @@ class KafkaProcess(BrokerProcess):
     def write_config(self) -> None:
         lines = {
             "broker.id": str(self.id),
-            "listeners": f"PLAINTEXT://{self.address}",
+            "listeners": f"CLIENT://{self.address},INTERNAL://{joined(self.host, self.internal_port)}",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
             "log.dirs": str(self.directory / "data"),
             "zookeeper.connect": self.zookeeper,
             **SMALL,
@@ -77,29 +79,56 @@ class KafkaProcess(BrokerProcess):
 
 
 class KafkaPlace(LocalPlace):
-    """A cluster of the run's own."""
+    """A cluster of the run's own. Brokers with the ids `ours` are Strandline's."""
 
     name = "kafka"
-    kind = "Apache Kafka"
     has_tracebacks = False
 
-    def __init__(self, folder: Path, brokers: int, settings: Mapping[str, str], home: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        brokers: int,
+        settings: Mapping[str, str],
+        home: Path,
+        ours: frozenset[int] = frozenset(),
+        first: int | None = None,
+    ) -> None:
+        """`home` holds Kafka's jars. Broker `first` starts before the others, and so becomes controller."""
+        self._first = first
+        self.kind = "Apache Kafka and Strandline" if ours else "Apache Kafka"
         libs = jars(home)
         try:
             java()
         except EnvironmentProblem as problem:
             raise PlaceProblem(str(problem)) from None
         cluster = LocalCluster(folder / "cluster", brokers, settings=settings)
-        for id, ours in cluster.brokers.items():
-            process = KafkaProcess(
-                id, ours.directory, ours.port, ours.internal_port, ours.zookeeper, ours.settings
+        self._others: dict[int, BrokerProcess] = {}
+        for id, one in cluster.brokers.items():
+            self._others[id] = kafkas = KafkaProcess(
+                id, one.directory, one.port, one.internal_port, one.zookeeper, one.settings
             )
-            process.libs = libs
-            cluster.brokers[id] = process
+            kafkas.libs = libs
         super().__init__(cluster, is_ours=True)
+        for id in cluster.brokers.keys() - ours:
+            self.turn(id)
+
+    def turn(self, broker: int) -> None:
+        """A broker that does not run becomes one of the other kind, with its id, ports and directories."""
+        brokers = self.cluster.brokers
+        assert not brokers[broker].alive, f"broker {broker} runs"
+        brokers[broker], self._others[broker] = self._others[broker], brokers[broker]
+
+    def start(self) -> None:
+        if self._first is not None:
+            self.cluster.directory.mkdir(parents=True, exist_ok=True)
+            self.cluster.start_first(self._first)
+        super().start()
 
     def launch(self, broker: int) -> None:
         """Kafka's broker ends at once if ZooKeeper still has a session of its predecessor."""
+        if not isinstance(self.cluster.brokers[broker], KafkaProcess):
+            super().launch(broker)
+            return
         with Znodes(self.cluster.zookeeper) as znodes:
             until(lambda: not znodes.registered(broker), GONE_S, f"the session of broker {broker} is over")
         super().launch(broker)

@@ -1,15 +1,15 @@
 """The controller's commands: LeaderAndIsr 5-7, StopReplica 3-4, UpdateMetadata 7-8; between brokers only.
 
 Left to others: fencing stale commands (roles/controller_fence.py), roles (roles/leader_and_isr.py), the
-picture (metadata.py).
+picture (metadata/cache.py).
 """
 
 from typing import TYPE_CHECKING
 
-from ...base.types import BrokerId
-from ...protocol.apis import Api
-from ...protocol.errors import ApiError
-from ...protocol.messages.control import (
+from ....base.types import BrokerId
+from ....protocol.apis import Api
+from ....protocol.errors import ApiError
+from ....protocol.messages.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,
@@ -17,10 +17,10 @@ from ...protocol.messages.control import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from ..network.exchange import Exchange, HandlerEntry
+from ...network.exchange import Exchange, HandlerEntry
 
 if TYPE_CHECKING:
-    from ..context import BrokerContext
+    from ...context import BrokerContext
 
 
 async def handle_leader_and_isr(
@@ -51,7 +51,7 @@ def handle_update_metadata(
     addresses = ((BrokerId(b), picture.address(b, listener)) for b in picture.brokers)
     broker.fetchers.know((b, a.host, a.port) for b, a in addresses if a is not None)
     for topic in request.topic_states:
-        broker.settings.told(topic)
+        broker.settings.told(topic, broker.roles.gate.is_kafkas)
     broker.settings.forget_others(picture.topics.keys())
     if gone := picture.gone_since(before, request):
         broker.groups.partitions_deleted(gone)

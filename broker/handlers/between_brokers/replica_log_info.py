@@ -7,20 +7,20 @@ Left to others: which replica leads then (controller/planning/unclean_recovery.p
 
 from typing import TYPE_CHECKING
 
-from ...base.types import TopicPartition
-from ...protocol.apis import Api
-from ...protocol.errors import ApiError, ErrorCode
-from ...protocol.messages.elections import (
+from ....base.types import TopicPartition
+from ....protocol.apis import Api
+from ....protocol.errors import ApiError, ErrorCode
+from ....protocol.messages.elections import (
     GetReplicaLogInfoRequest,
     GetReplicaLogInfoResponse,
     LogInfoTopic,
     PartitionLogInfo,
     TopicLogInfo,
 )
-from ..network.exchange import Exchange, HandlerEntry
+from ...network.exchange import Exchange, HandlerEntry
 
 if TYPE_CHECKING:
-    from ..context import BrokerContext
+    from ...context import BrokerContext
 
 
 def handle(

@@ -5,13 +5,13 @@ Left to others: what the controller does (controller/), what the broker does wit
 
 from typing import TYPE_CHECKING
 
-from ...protocol.apis import Api
-from ...protocol.errors import ApiError, NotController
-from ...protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
-from ..network.exchange import Exchange, HandlerEntry
+from ....protocol.apis import Api
+from ....protocol.errors import ApiError, NotController
+from ....protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
+from ...network.exchange import Exchange, HandlerEntry
 
 if TYPE_CHECKING:
-    from ..context import BrokerContext
+    from ...context import BrokerContext
 
 
 async def handle(
