@@ -26,6 +26,13 @@ def franz() -> object:
     return franz()
 
 
+def grafana_schema() -> object:
+    """Grafana's schema of dashboards, compiled."""
+    from probing import go_program
+
+    return go_program(ROOT / "tests" / "observability" / "grafana", "grafana-schema")
+
+
 def oldest_pyspark() -> object:
     """The oldest PySpark that is supported."""
     from tests.client.spark.test_oldest_pyspark import fetched as oldest
@@ -42,6 +49,7 @@ WANTED: dict[str, Callable[[], object]] = {
     ),
     "Spark's Kafka source": lambda: source_jars(pyspark.__version__),
     "franz-go": franz,
+    "Grafana's schema": grafana_schema,
     "the oldest PySpark": oldest_pyspark,
 }
 
