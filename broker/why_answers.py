@@ -13,6 +13,10 @@ from ..base.types import NO_LEADER
 
 Values = Mapping[str, Any]
 
+UNTOLD = (
+    "does not answer such questions, as brokers of Apache Kafka do not: whether it leads is not known here"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -274,11 +278,17 @@ def offline(evidence: Evidence) -> Answer:
     last = ended[-1] if ended else None
     view = evidence.view
     if view is not None and view["leader"] != NO_LEADER:
+        is_silent = view["leader"] in evidence.silent
+        then = f"but {UNTOLD}" if is_silent else "but does not report that it leads"
         return Answer(
             f"broker {view['leader']} was elected leader of {evidence.partition} in epoch "
-            f"{view['leader_epoch']} but does not report that it leads",
+            f"{view['leader_epoch']} {then}",
             (*_candidates(view["candidates"]), *_silence(evidence)),
-            {"offline": True, "leader": view["leader"], "candidates": view["candidates"]},
+            {
+                "offline": None if is_silent else True,
+                "leader": view["leader"],
+                "candidates": view["candidates"],
+            },
         )
     known = view if view is not None else last
     if known is None:

@@ -16,7 +16,7 @@ from ..client.admin.descriptions import ClusterDescription, NewTopic
 from ..client.sync import Admin
 from ..local.members import seen_from, title
 from ..local.processes import State, joined
-from ..protocol.errors import ApiError
+from ..protocol.errors import ApiError, ErrorCode
 from ..protocol.messages.offsets import LATEST
 from .console import (
     BRIEFLY_MS,
@@ -143,7 +143,9 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
     marks = admin.list_known_offsets(dict.fromkeys(led, LATEST), timeout_ms=BRIEFLY_MS) if led else {}
     lacking = any(len(one.isr) < len(one.replicas) for topic in topics for one in topic.partitions)
     moves = moving(admin) if lacking else {}
-    pages = _pages(admin, {broker.node_id: broker.host for broker in cluster.brokers})
+    pages, strangers = _pages(admin, {broker.node_id: broker.host for broker in cluster.brokers})
+    dirs = _log_dirs(admin, [broker.node_id for broker in cluster.brokers])
+    kafkas = strangers & {one["broker"] for one in dirs}
     partitions = []
     for topic in topics:
         for one in topic.partitions:
@@ -168,12 +170,15 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
     return {
         "cluster_id": cluster.cluster_id,
         "controller": cluster.controller_id,
-        "brokers": [{**broker._asdict(), "web": pages.get(broker.node_id)} for broker in cluster.brokers],
+        "brokers": [
+            {**one._asdict(), "web": pages.get(one.node_id), "kafka": one.node_id in kafkas}
+            for one in cluster.brokers
+        ],
         "under_replicated": sum(p["under_replicated"] for p in partitions),
         "under_min_isr": sum(p["under_min_isr"] for p in partitions),
         "offline": sum(p["offline"] for p in partitions),
         "partitions": partitions,
-        "log_dirs": _log_dirs(admin, [broker.node_id for broker in cluster.brokers]),
+        "log_dirs": dirs,
     }
 
 
@@ -184,16 +189,18 @@ def _metrics(admin: Admin) -> dict[str, Any]:
     return {str(broker): {**each, "broker": broker} for broker, each in told.items()}
 
 
-def _pages(admin: Admin, hosts: dict[int, str]) -> dict[int, str]:
-    """The URLs of the HTTP servers of brokers that answer and have one."""
-    told, _ = ask_all(admin, sorted(hosts), "web", timeout_ms=BRIEFLY_MS)
+def _pages(admin: Admin, hosts: dict[int, str]) -> tuple[dict[int, str], set[int]]:
+    """The URLs of the HTTP servers of brokers that answer and have one; and the brokers that hang up when asked,
+    as those of Apache Kafka do.
+    """
+    told, silent = ask_all(admin, sorted(hosts), "web", timeout_ms=BRIEFLY_MS)
     found = {}
     for broker, document in told.items():
         if document["web"] is not None:
             host, port = document["web"]
             reached = hosts[broker] if host in ANY_ADDRESS else host
             found[broker] = f"http://{f'[{reached}]' if ':' in reached else reached}:{port}/"
-    return found
+    return found, {broker for broker, why in silent.items() if ErrorCode.NETWORK_EXCEPTION.name in why}
 
 
 def _log_dirs(admin: Admin, brokers: list[int]) -> list[dict[str, Any]]:
@@ -233,7 +240,7 @@ def drawn(seen: dict[str, Any]) -> RenderableType:
         id = broker["node_id"]
         leads = sum(p["leader"] == id for p in seen["partitions"])
         follows = sum(id in p["replicas"] for p in seen["partitions"]) - leads
-        mark = " (controller)" if id == seen["controller"] else ""
+        mark = f"{' (Kafka)' if broker['kafka'] else ''}{' (controller)' if id == seen['controller'] else ''}"
         page = (broker["web"] or "-",) if has_pages else ()
         brokers.add_row(f"{id}{mark}", f"{broker['host']}:{broker['port']}", str(leads), str(follows), *page)
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -247,7 +254,25 @@ def drawn(seen: dict[str, Any]) -> RenderableType:
     counts = ("under_replicated", "under_min_isr", "offline")
     line = ", ".join(f"{name.replace('_', ' ')} {seen[name]}" for name in counts)
     idle = [one for one in seen.get("processes", ()) if one["state"] != State.RUNNING]
-    return Group(brokers, *map(_idle, idle), "", table, "", line, *map(_disk_trouble, seen["log_dirs"]))
+    return Group(
+        brokers,
+        *_of_kafka(seen),
+        *map(_idle, idle),
+        "",
+        table,
+        "",
+        line,
+        *map(_disk_trouble, seen["log_dirs"]),
+    )
+
+
+def _of_kafka(seen: dict[str, Any]) -> list[RenderableType]:
+    """What is otherwise with brokers of Apache Kafka."""
+    ids = [str(broker["node_id"]) for broker in seen["brokers"] if broker["kafka"]]
+    if not ids or len(ids) == len(seen["brokers"]):
+        return []
+    told = f"of Apache Kafka: {', '.join(ids)}; that one has died only its ZooKeeper session tells"
+    return [Text(told, style="dim")]
 
 
 REMEDIES = {State.STOPPED: "start", State.PAUSED: "resume"}

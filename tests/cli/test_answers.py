@@ -193,3 +193,16 @@ def test_what_nobody_remembers_is_said_so() -> None:
 
 def test_times_are_for_people() -> None:
     assert [seconds(None), seconds(2.14), seconds(300), seconds(10_000)] == ["never", "2.1 s", "5 min", "3 h"]
+
+
+def test_a_leader_that_answers_no_such_questions_is_not_called_offline() -> None:
+    """One of Apache Kafka; a broker of ours that does not lead, though elected, is another matter."""
+    view = {
+        "controller_epoch": 3, "leader": 2, "leader_epoch": 4, "isr": [1, 2], "replicas": [1, 2],
+        "recovering": False, "unclean_allowed": False, "being_written": False,
+        "candidates": {1: "electable", 2: "electable"},
+    }  # fmt: skip
+    answer = leader(evidence(document(controllers_view=view), silent={2: "it closed the connection"}))
+    assert "whether it leads is not known here" in answer.sentence and answer.values["offline"] is None
+    answer = offline(evidence(document(controllers_view=view), document()))
+    assert answer.sentence.endswith("does not report that it leads") and answer.values["offline"] is True

@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from strandline.base.types import TopicPartition
+from strandline.cli.status import picture
 from strandline.client.results import CommittedOffset
 from strandline.client.sync import Admin, Consumer, Producer
 from strandline.testing.history import judge
@@ -22,6 +23,12 @@ def is_whole(cluster: KafkaPlace) -> bool:
     with Admin(cluster.bootstrap) as admin:
         topics = admin.describe_topics([TOPIC, PAID])
         return all(len(one.isr) == 3 for topic in topics for one in topic.partitions)
+
+
+def kafkas(cluster: KafkaPlace) -> list[int]:
+    """The brokers of Apache Kafka, as `strandline status` tells them."""
+    with Admin(cluster.bootstrap) as admin:
+        return [one["node_id"] for one in picture(admin)["brokers"] if one["kafka"]]
 
 
 class Step:
@@ -81,7 +88,10 @@ def test_a_cluster_moves_to_us_and_back(tmp_path: Path) -> None:
         ):
             payer.init_transactions()
             load.wait_acknowledged_everywhere()
-            steps = move(cluster, load, payer) + move(cluster, load, payer)
+            assert kafkas(cluster) == [1, 2, 3]
+            steps = move(cluster, load, payer)
+            assert kafkas(cluster) == []
+            steps += move(cluster, load, payer)
         assert [step.kind for step in steps] == ["Strandline"] * 3 + ["Kafka"] * 3
         for step in steps:
             took_s = step.ended_s - step.began_s
