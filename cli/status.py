@@ -190,7 +190,7 @@ def _metrics(admin: Admin) -> dict[str, Any]:
 
 
 def _pages(admin: Admin, hosts: dict[int, str]) -> tuple[dict[int, str], set[int]]:
-    """The URLs of the HTTP servers of brokers that answer and have one; and the brokers that hang up when asked,
+    """The URLs of the HTTP servers of brokers that answer and have one; and the brokers that hang up at this,
     as those of Apache Kafka do.
     """
     told, silent = ask_all(admin, sorted(hosts), "web", timeout_ms=BRIEFLY_MS)
