@@ -42,7 +42,7 @@ LONGEST = (
     "group:spark", "group:conformance", "simulation/test_seeds.py", "client/spark/test_shipping.py",
     "integration/test_recovery.py", "integration/test_why.py", "conformance/differential", "group:docker",
     "client/spark/test_oldest_pyspark.py", "testing/verify/test_short.py", "conformance/test_leader_moves.py",
-    "bench", "upgrade", "integration", "fuzzing", "conformance", "protocol/test_columns.py",
+    "bench", "upgrade", "mixed", "integration", "fuzzing", "conformance", "protocol/test_columns.py",
     "protocol/test_kernel.py",
     "protocol/test_kernel_build.py", "storage/test_corruption_sweep.py", "group:cli", "simulation",
     "test_tidy.py",
