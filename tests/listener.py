@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.connection import RequestHead, parse_head
@@ -24,6 +25,7 @@ class Listener:
         self._serve = serve
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
+        self._closing = WeakSet[asyncio.StreamWriter]()  # until all is sent, which nobody may ever read
 
     async def listen(self, port: int = 0) -> int:
         """Serve this port, or any free one; it is the one that is served after a `close`, too."""
@@ -33,7 +35,7 @@ class Listener:
 
     def cut(self) -> None:
         """All connections end."""
-        for writer in list(self._open):
+        for writer in [*self._open, *self._closing]:
             writer.transport.abort()
 
     def close(self) -> None:
@@ -55,6 +57,7 @@ class Listener:
                 await self._serve(reader, writer)
         finally:
             del self._open[writer]
+            self._closing.add(writer)
             writer.close()
 
 

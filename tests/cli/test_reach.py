@@ -44,7 +44,7 @@ ASKING = [
     "lost",
     "verify",
 ]
-ELSEWHERE = {"up", "down", "start", "stop", "kill", "pause", "resume"} | {
+ELSEWHERE = {"up", "down", "start", "stop", "kill", "pause", "resume", "add", "remove"} | {
     *("dump", "zookeeper", "broker", "demo", "simulate", "docs", "completion"),
     *("replay", "verify", "doctor"),
 }

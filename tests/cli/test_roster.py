@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from strandline.local.cluster import LocalCluster, find
+from strandline.local.ports import is_free
 from strandline.local.roster import with_data
 from tests.cli.conftest import Shell, until
 
@@ -78,8 +79,10 @@ def test_up_starts_all_that_have_data(alone: Shell) -> None:
 
 
 def test_ports_follow_ids(tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path, [1, 3], first_port=39_000, web=True)
+    steps = (0, 2, 10_000, 10_002, 100, 102)
+    first = next(port for port in range(21_000, 39_000, 7) if all(is_free(port + step) for step in steps))
+    cluster = LocalCluster(tmp_path, [1, 3], first_port=first, web=True)
     assert [(b.port, b.internal_port, b.web_port) for b in cluster.brokers.values()] == [
-        (39_000, 49_000, 39_100),
-        (39_002, 49_002, 39_102),
+        (first, first + 10_000, first + 100),
+        (first + 2, first + 10_002, first + 102),
     ]
