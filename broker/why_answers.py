@@ -278,18 +278,7 @@ def offline(evidence: Evidence) -> Answer:
     last = ended[-1] if ended else None
     view = evidence.view
     if view is not None and view["leader"] != NO_LEADER:
-        is_silent = view["leader"] in evidence.silent
-        then = f"but {UNTOLD}" if is_silent else "but does not report that it leads"
-        return Answer(
-            f"broker {view['leader']} was elected leader of {evidence.partition} in epoch "
-            f"{view['leader_epoch']} {then}",
-            (*_candidates(view["candidates"]), *_silence(evidence)),
-            {
-                "offline": None if is_silent else True,
-                "leader": view["leader"],
-                "candidates": view["candidates"],
-            },
-        )
+        return _led_in_silence(evidence, view)
     known = view if view is not None else last
     if known is None:
         return Answer(
@@ -324,6 +313,22 @@ def offline(evidence: Evidence) -> Answer:
             "candidates": known["candidates"],
             "unclean_allowed": unclean,
             "since_ms": last["at_ms"] if last is not None and last["what"] == "went_offline" else None,
+        },
+    )
+
+
+def _led_in_silence(evidence: Evidence, view: Values) -> Answer:
+    """Somebody was elected, and does not say that it leads; it may be one that is never asked."""
+    is_silent = view["leader"] in evidence.silent
+    then = f"but {UNTOLD}" if is_silent else "but does not report that it leads"
+    return Answer(
+        f"broker {view['leader']} was elected leader of {evidence.partition} in epoch "
+        f"{view['leader_epoch']} {then}",
+        (*_candidates(view["candidates"]), *_silence(evidence)),
+        {
+            "offline": None if is_silent else True,
+            "leader": view["leader"],
+            "candidates": view["candidates"],
         },
     )
 
