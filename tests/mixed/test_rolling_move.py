@@ -28,7 +28,7 @@ def is_whole(cluster: KafkaPlace) -> bool:
 def kafkas(cluster: KafkaPlace) -> list[int]:
     """The brokers of Apache Kafka, as `strandline status` tells them."""
     with Admin(cluster.bootstrap) as admin:
-        return [one["node_id"] for one in picture(admin)["brokers"] if one["kafka"]]
+        return sorted(one["node_id"] for one in picture(admin)["brokers"] if one["kafka"])
 
 
 class Step:
