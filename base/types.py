@@ -22,6 +22,7 @@ the registration: as an incarnation it is `KAFKAS + epoch`, greater than any cou
 NO_LEADER = BrokerId(-1)
 NO_EPOCH = Epoch(-1)
 NO_OFFSET = Offset(-1)
+NO_BROKER_EPOCH = -1  # told by those that do not know it
 
 
 class TopicPartition(NamedTuple):

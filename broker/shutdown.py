@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ..base.types import TopicPartition
+from ..base.types import NO_BROKER_EPOCH, TopicPartition
 from ..client.network.connection import Connection
 from ..protocol.errors import ApiError, ErrorCode
 from ..protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
@@ -27,7 +27,6 @@ logger = structlog.get_logger(__name__)
 ANSWER_S_MAX = 5.0
 ANSWER_WITHOUT_ZOOKEEPER_S_MAX = 3.0
 LOOK_EVERY_S = 0.1
-UNKNOWN_EPOCH = -1  # Apache Kafka compares another number (the czxid of the registration), or takes this
 
 
 async def hand_over(broker: "BrokerContext") -> bool:
@@ -77,7 +76,8 @@ def _are_in_sync_elsewhere(broker: "BrokerContext", partitions: Sequence[TopicPa
 
 async def _ask(broker: "BrokerContext") -> list[TopicPartition] | None:
     """The partitions still to be handed over; None if the controller could not be asked."""
-    epoch = UNKNOWN_EPOCH if broker.roles.gate.is_kafkas else broker.incarnation
+    # Apache Kafka compares another number, the czxid of the registration, or takes none
+    epoch = NO_BROKER_EPOCH if broker.roles.gate.is_kafkas else broker.incarnation
     request = ControlledShutdownRequest(broker_id=broker.id, broker_epoch=epoch)
     try:
         async with asyncio.timeout(

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from ...base.types import TopicPartition
-from ...base.values import dataclass
+from ...base.types import NO_BROKER_EPOCH, TopicPartition
 from ...protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
 from ...protocol.messages import control as messages
 from ...protocol.primitives import NO_UUID
@@ -30,15 +29,15 @@ from .reach import Reach
 logger = structlog.get_logger(__name__)
 
 ANSWER_S = 10.0  # then the leader is told to ask again
-UNKNOWN_EPOCH = -1
 RECOVERING = 1
 
 
-@dataclass(frozen=True, slots=True)
 class Refused(Exception):
     """This change is not made, for the reason of this code."""
 
-    code: ErrorCode
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
 
 
 class IsrChanges:
@@ -50,7 +49,7 @@ class IsrChanges:
     async def alter(self, request: messages.AlterPartitionRequest) -> messages.AlterPartitionResponse:
         """Write each change by itself. Raises StaleBrokerEpoch for an earlier start of the leader."""
         known = self._reach.state().brokers.get(request.broker_id)
-        if known is None or request.broker_epoch not in (known.epoch, UNKNOWN_EPOCH):
+        if known is None or request.broker_epoch not in (known.epoch, NO_BROKER_EPOCH):
             raise StaleBrokerEpoch(
                 f"broker {request.broker_id} is not registered with broker epoch {request.broker_epoch}"
             )

@@ -16,6 +16,7 @@ from dataclasses import field
 from typing import Any
 from uuid import UUID
 
+from ...base.types import NO_BROKER_EPOCH
 from ...base.values import dataclass
 from ...protocol.errors import (
     ApiError,
@@ -46,7 +47,6 @@ RETRY_S = 0.1
 WRITE_MS = 10_000  # for the write alone, whatever the client allows
 SHUTDOWN_WAIT_S = 10.0
 HEARD_WITHIN_S = 3.0
-UNKNOWN_EPOCH = -1  # of a broker
 """How long a controlled shutdown waits for all brokers to be told: one may hang, and the asking broker waits
 only 5 s (broker/shutdown.py)."""
 
@@ -359,7 +359,7 @@ class TopicRequests:
         When all brokers shut down together there are none, so that no broker waits for another.
         """
         known = self._state.brokers.get(broker)
-        if known is None or epoch not in (known.epoch, UNKNOWN_EPOCH):
+        if known is None or epoch not in (known.epoch, NO_BROKER_EPOCH):
             raise StaleBrokerEpoch(f"broker {broker} is not registered with broker epoch {epoch}")
         if not self._reach.zk.connected:
             raise RequestTimedOut("ZooKeeper is not connected: leadership cannot be transferred")

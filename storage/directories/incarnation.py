@@ -113,7 +113,7 @@ class Incarnations:
             undo.pop_all()
         state.clean = all(marked)
         state.is_kafkas = not state.offline and all(
-            state._files[directory] is None
+            not disk.exists(f"{directory}/{INCARNATION}")
             and f"{directory}/{CLEAN_MARKER}" in state._markers
             and disk.exists(f"{directory}/{checkpoints.META_PROPERTIES}")
             for directory in dirs

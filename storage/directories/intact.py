@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from ...base.types import TopicPartition
 from ...base.values import dataclass
 
-KAFKAS = 0  # `intact_since` of a broker that found all that Apache Kafka's broker of its id had
+FROM_KAFKA = 0  # `intact_since` of a broker that found all that Apache Kafka's broker of its id had
 DOUBTS_MAX = 100  # with more doubtful partitions than this the broker as a whole is not intact
 
 
@@ -110,7 +110,7 @@ def judge(
     """
     k = z_k + 1
     if before.is_kafkas and k == 1 and not (recovery_lost or before.lost_note or failed_dirs):
-        return Intactness(k, KAFKAS, dict.fromkeys(sorted(before.doubts), k))
+        return Intactness(k, FROM_KAFKA, dict.fromkeys(sorted(before.doubts), k))
     survived = before.clean or before.boot_id == boot_id or before.flush_mode
     broken = {
         "no incarnation file in every log directory, or they differ": before.last_k is None,

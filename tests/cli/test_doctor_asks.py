@@ -53,8 +53,11 @@ def committed(error: int = 0) -> Callable[[Any], Any]:
     return lambda request: SimpleNamespace(error_code=error, topics=[])
 
 
-LISTED: Callable[[Any], Any] = lambda request: SimpleNamespace(error_code=0, groups=[])  # noqa: E731
-GOOD: Answers = {ListOffsetsRequest: offsets(), OffsetFetchRequest: committed(), ListGroupsRequest: LISTED}
+def listed(request: Any) -> Any:
+    return SimpleNamespace(error_code=0, groups=[])
+
+
+GOOD: Answers = {ListOffsetsRequest: offsets(), OffsetFetchRequest: committed(), ListGroupsRequest: listed}
 
 
 async def test_who_tells_all_has_failed_in_nothing() -> None:

@@ -61,6 +61,12 @@ def test_the_plan_of_a_seed_is_the_same_each_time_and_another_for_another_seed(
             "there is no fault 'kill-leeder': did you mean 'kill-leader'?",
         ),
         (("smoke", "--dir", "a", "--kafka", "b"), "--dir and --kafka name two clusters"),
+        (("smoke", "--strandline", "1"), "--strandline is for --kafka"),
+        (("smoke", "--kafka", "b", "--strandline", "1,4"), "--strandline 4: expected ids of brokers, 1 to 3"),
+        (
+            ("smoke", "--kafka", "b", "--strandline", "one"),
+            "--strandline one: expected ids",
+        ),
         (("smoke", "--commands", "a"), "--commands is for --bootstrap-server"),
         (("--judge", "."), "is not the folder of a run"),
         (("smoke", "--seed", "-1"), "seed"),

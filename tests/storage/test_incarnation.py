@@ -297,3 +297,54 @@ def test_after_another_program_nothing_is_remembered(tmp_path: Path, content: by
     state = load(tmp_path)
     assert state.clean and state.verdict(5, known) == Intactness(6, 5)
     state.release()
+
+
+KAFKAS_MARKER = b'{"version":0,"brokerEpoch":-1}'
+
+
+def kafkas(root: Path, closed: int = 2) -> None:
+    """Two directories of Apache Kafka, of which so many were closed cleanly."""
+    for number in range(2):
+        place = root / f"d{number}"
+        place.mkdir()
+        text = f"version=0\nbroker.id=1\ncluster.id=cluster\ndirectory.id={'AB'[number] * 22}\n"
+        (place / "meta.properties").write_text(text)
+        if number < closed:
+            (place / ".kafka_cleanshutdown").write_bytes(KAFKAS_MARKER)
+
+
+def test_the_first_start_after_kafka_has_what_kafka_had(tmp_path: Path) -> None:
+    """As long as it finds no damage: that is in doubt, and told before anything is written."""
+    kafkas(tmp_path)
+    state = load(tmp_path)
+    assert state.verdict(0, ()) == Intactness(1, 0)
+    state.note_doubt(T0)
+    assert state.verdict(0, ()) == Intactness(1, 0, {str(T0): 1})
+    assert state.verdict(0, (), recovery_lost=True).intact_since == 1
+    state.note_doubt(None)
+    assert state.verdict(0, ()).intact_since == 1
+    state.release()
+
+
+def test_it_proves_nothing_a_second_time_or_where_we_have_been_before(tmp_path: Path) -> None:
+    kafkas(tmp_path)
+    state = load(tmp_path)
+    assert state.verdict(3, ()).intact_since == 4, "ZooKeeper knows other starts of this id"
+    state.release()
+    assert load_and_judge(tmp_path) == 1, "the marker is gone: this start was killed before it had registered"
+    (tmp_path / "d0" / "incarnation.json").write_text("damaged")
+    for number in range(2):
+        (tmp_path / f"d{number}" / ".kafka_cleanshutdown").write_bytes(KAFKAS_MARKER)
+    assert load_and_judge(tmp_path) == 1
+
+
+@pytest.mark.parametrize("closed", [0, 1])
+def test_a_kafka_that_was_killed_proves_nothing(tmp_path: Path, closed: int) -> None:
+    kafkas(tmp_path, closed)
+    assert load_and_judge(tmp_path) == 1
+
+
+def load_and_judge(root: Path) -> int:
+    state = load(root)
+    state.release()
+    return state.verdict(0, ()).intact_since
