@@ -1,6 +1,7 @@
 """A port whose connections can all be cut, also one that was accepted a moment ago, and what comes to it."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -10,53 +11,73 @@ from strandline.protocol.apis import APIS, Api
 from strandline.protocol.connection import RequestHead, parse_head
 from strandline.protocol.schema import decode
 
+BACKLOG = 128
+
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Listener:
     """A port of 127.0.0.1. `serve` has a connection until it returns, or until `cut` or `close`.
 
-    It knows a connection from its first moment: what `asyncio.start_server` gives a coroutine function is
-    known to nobody until that coroutine first runs, and stays open for good if the loop ends before.
+    It accepts by itself. What `asyncio.start_server` has accepted is known to nobody at first, and stays open
+    for good if the server is closed in that moment: `Server._attach` fails, and nobody closes the transport.
     """
 
     def __init__(self, serve: Serve) -> None:
         self.port = 0
         self._serve = serve
-        self._server: asyncio.Server | None = None
-        self._open: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
+        self._socket: socket.socket | None = None
+        self._cuts = 0
+        self._running = set[asyncio.Task[None]]()
+        self._open = set[asyncio.StreamWriter]()
         self._closing = WeakSet[asyncio.StreamWriter]()  # until all is sent, which nobody may ever read
 
     async def listen(self, port: int = 0) -> int:
         """Serve this port, or any free one; it is the one that is served after a `close`, too."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port or self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._socket = socket.create_server(("127.0.0.1", port or self.port), backlog=BACKLOG)
+        self._socket.setblocking(False)
+        self.port = self._socket.getsockname()[1]
+        asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
         return self.port
 
     def cut(self) -> None:
-        """All connections end."""
+        """All connections end, also those that have just been accepted."""
+        self._cuts += 1
         for writer in [*self._open, *self._closing]:
             writer.transport.abort()
 
     def close(self) -> None:
         """Nobody gets through any more, and all connections end."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
         self.cut()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None:
-            writer.transport.abort()
-        else:
-            self._open[writer] = asyncio.ensure_future(self._run(reader, writer))
+    def _accept(self, listening: socket.socket) -> None:
+        with suppress(BlockingIOError, ConnectionAbortedError):
+            for _ in range(BACKLOG):
+                connection, _ = listening.accept()
+                connection.setblocking(False)
+                running = asyncio.ensure_future(self._run(connection, self._cuts))
+                self._running.add(running)
+                running.add_done_callback(self._running.discard)
 
-    async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _run(self, connection: socket.socket, cuts: int) -> None:
         try:
+            reader, writer = await asyncio.open_connection(sock=connection)
+        except OSError:  # it has ended already
+            connection.close()
+            return
+        self._open.add(writer)
+        try:
+            if cuts != self._cuts:
+                writer.transport.abort()
+                return
             with suppress(OSError, asyncio.IncompleteReadError):
                 await self._serve(reader, writer)
         finally:
-            del self._open[writer]
+            self._open.discard(writer)
             self._closing.add(writer)
             writer.close()
 

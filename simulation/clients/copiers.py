@@ -116,9 +116,14 @@ class Copiers:
 
     def _is_done(self) -> bool:
         asked = [one for one in self.copies.transactions if one.outcome is Outcome.COMMITTED]
-        return all(self.copied[tp] >= self.checks.committed[tp].end for tp in self.copied) and all(
+        return all(copied >= self._end(tp) for tp, copied in self.copied.items()) and all(
             number in self.copies.seen for one in asked for number in one.numbers
         )
+
+    def _end(self, source: TopicPartition) -> int:
+        """Up to where it must be copied. What was acknowledged a moment ago is not among `committed` yet."""
+        acknowledged = max(self.ledger.promised(source), default=-1) + 1
+        return max(acknowledged, self.checks.committed[source].end)
 
     # ------------------------------------------------------------ copying
 

@@ -29,8 +29,16 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KafkaPla
 
 
 def partition(admin: Admin, number: int = 0) -> Any:
-    (topic,) = admin.describe_topics(["t"])
-    return topic.partitions[number]
+    """As the broker that is asked knows it: once all of them have been told of it."""
+    found: list[Any] = []
+
+    def is_known() -> bool:
+        (topic,) = admin.describe_topics(["t"])
+        found[:] = topic.partitions[number:]
+        return bool(found)
+
+    until(is_known, WITHIN_S, f"the broker that is asked knows t-{number}")
+    return found[0]
 
 
 def folders(cluster: KafkaPlace, name: str) -> dict[int, list[str]]:

@@ -66,7 +66,9 @@ async def create(c: Cluster, topic: str, replicas: list[int]) -> None:
 
 
 async def test_a_link_is_cut_in_one_direction(broken: Cluster) -> None:
-    leader, follower, other = 1, 2, 3
+    async with Admin(broken.bootstrap) as admin:
+        other = (await admin.describe_cluster()).controller_id  # the follower hears of the ISR from it
+    leader, follower = (id for id in (1, 2, 3) if id != other)
     await create(broken, "one-way", [leader, follower, other])
     async with Producer(broken.bootstrap) as producer:
         await broken.partition_network([leader], [follower], both_ways=False)
