@@ -1,8 +1,9 @@
 """Quarantine: records removed from a log, kept beside its log directory with a note on what, when and why.
 
-`<log.dir>.aside/<topic>-<partition>.<wall ms>-<n>/` holds the files and `removal.json`, which is synced
-before the first byte leaves the log. It is outside the log directory because Kafka does not start on one with
-folders that it does not know. Bounded by age and by size; the oldest are deleted first, each with a log line.
+`<log.dir>.aside/<topic>-<partition>.<wall ms>-<n>/` holds the files and `removal.json`. They are written
+before the first byte leaves the log, and synced if they may be the only copy of acknowledged records. It is
+outside the log directory because Kafka does not start on one with folders that it does not know. Bounded by
+age and by size; the oldest are deleted first, each with a log line.
 What may be the only copy of acknowledged records is never deleted for size, and for age only if another
 replica is in sync.
 Left to others: what must be removed (recovery/recover_log.py), when the bounds are applied

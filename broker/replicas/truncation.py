@@ -1,6 +1,8 @@
-"""Truncates followers' logs, and keeps a synced copy of the removed records before the log loses a byte.
+"""Truncates followers' logs, and keeps a copy of the removed records before the log loses a byte.
 
-Without the copy, a truncation after an unclean election would destroy acknowledged records for good.
+Without the copy, a truncation after an unclean election would destroy acknowledged records for good. What may
+be their only copy is synced first. What a leader in sync lacks was never committed: acks=all waits for this
+follower now, so its copy is written and left to the kernel to sync.
 A fetcher collects the truncations that one response asks for. Per log directory, one hop to a thread copies
 what will go and lowers the checkpoints; the event loop never waits for a disk. Then each cut is made, if its
 replica is still as it was when the leader answered. A copy costs several syncs, so many copies share one; a
@@ -12,7 +14,7 @@ copy at all (no right to write), waiting would never end: the cut is made and lo
 without copies, set strandline.log.aside.bytes.max=0.
 Left to others: to which offset (replication/truncation.py), the cut itself (storage/log/log.py), where copies
 are kept and for how long (storage/quarantine.py).
-Why: docs/decisions/0039-nothing-is-cut-that-was-not-kept.md
+Why: docs/decisions/0039-nothing-is-cut-that-was-not-kept.md, 0065-a-failover-waits-for-no-sync.md
 """
 
 import asyncio
@@ -33,7 +35,7 @@ from ...storage.log.bulk_sync import MANY, settle_restarted
 from ...storage.log.checkpoints import kafka_uuid
 from ...storage.log.log import AsOf, CorruptBatch
 from ...storage.log.truncation import Leaving
-from ...storage.quarantine import Aside, Removal, Shelf
+from ...storage.quarantine import Aside, Removal, Shelf, may_be_the_only_copy
 from .per_directory import by_directory, side_by_side
 
 if TYPE_CHECKING:
@@ -78,6 +80,11 @@ class PendingTruncation(ABC):
     @property
     def is_kept(self) -> bool:
         """Whether there is a copy."""
+        return False
+
+    @property
+    def is_precious(self) -> bool:
+        """Whether the copy must be on the medium before the cut."""
         return False
 
     def discard(self) -> None:  # noqa: B027
@@ -185,6 +192,10 @@ class Cut(PendingTruncation):
     @property
     def is_kept(self) -> bool:
         return self._shelf is not None
+
+    @property
+    def is_precious(self) -> bool:
+        return may_be_the_only_copy(self._removal)
 
     def keep(self, sync: bool = True) -> None:
         self._keep_aside(sync)
@@ -342,9 +353,9 @@ def _prepare(cuts: Sequence[PendingTruncation]) -> Lowered:
     """Copy, and lower the checkpoints, for the cuts in one log directory. Blocking."""
     one_by_one = len(cuts) < MANY
     for cut in cuts:
-        cut.keep(sync=one_by_one)
+        cut.keep(sync=one_by_one and cut.is_precious)
     if not one_by_one:
-        _sync_copies([cut for cut in cuts if cut.is_kept])
+        _sync_copies([cut for cut in cuts if cut.is_kept and cut.is_precious])
     ready = {cut.partition.tp: cut.bounds for cut in cuts if cut.error is None or cut.has_no_place}
     return cuts[0].partition.shared.lower(ready)
 

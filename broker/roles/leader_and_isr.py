@@ -295,7 +295,7 @@ class LeaderAndIsr:
         return ErrorCode.NONE
 
     async def _save(self, new: Sequence[Log], leading: Sequence[Transition]) -> None:
-        """Sync new logs and all new leaders' epochs (KAFKA-7415: before their first append), in one hop."""
+        """Sync new logs, write new leaders' epochs (KAFKA-7415: before their first append), in one hop."""
         if not (new or leading):
             return
         led = [change.partition.log for change in leading]
@@ -387,5 +387,4 @@ class LeaderAndIsr:
 
 
 def _save_all(disk: Disk, new: Sequence[Log], led: Sequence[Log]) -> bulk_sync.Failures:
-    failures = bulk_sync.save_epochs(disk, led)
-    return failures + bulk_sync.settle_new(disk, new)
+    return bulk_sync.save_epochs(led) + bulk_sync.settle_new(disk, new)

@@ -1,9 +1,10 @@
-"""Syncs for many logs at once: the files of new logs, the epochs of new leaders.
+"""What many logs need of the disk at once: the files of new logs, the epochs of new leaders.
 
-A file and its directory cost two syncs, some milliseconds each. A failover makes thousands of replicas
-leaders at once; for so many, one sync of the whole file system is cheaper.
+A file and its directory cost two syncs, some milliseconds each. A topic may be created with thousands of
+partitions; for so many, one sync of the whole file system is cheaper.
 Everything here blocks and belongs in a thread.
-Why: docs/decisions/0040-thousands-of-partitions-in-one-breath.md
+Why: docs/decisions/0040-thousands-of-partitions-in-one-breath.md, and for what is not synced
+docs/decisions/0065-a-failover-waits-for-no-sync.md
 """
 
 import posixpath
@@ -18,11 +19,13 @@ MANY = 16  # from here on one sync of the file system is cheaper than a sync for
 Failures = list[tuple[Log, DiskError]]
 
 
-def save_epochs(disk: Disk, logs: Sequence[Log]) -> Failures:
-    """Write and sync the epoch files of these logs; returns the failures."""
-    one_by_one = len(logs) < MANY
-    failures = _each(logs, lambda each: each.save_epochs(sync=one_by_one))
-    return failures if one_by_one else failures + _sync_all(disk, _others(logs, failures))
+def save_epochs(logs: Iterable[Log]) -> Failures:
+    """Write the epoch files of these logs, for their next flush to sync; returns the failures.
+
+    A file that is lost with the power before that is made again from the batches. An epoch without a batch
+    is then forgotten, and no replica asks for one.
+    """
+    return _each(logs, lambda each: each.save_epochs(sync=False))
 
 
 def settle_new(disk: Disk, logs: Sequence[Log]) -> Failures:

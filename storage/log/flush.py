@@ -128,15 +128,16 @@ class FlushState:
         names = (chain.generation, chain.active, chain.segments[0])
         if self._running:
             self._beside.update(WITH_DATA)
+        beside = self._beside.copy()
+        self._beside.difference_update(beside)  # what a thread has written meanwhile stays
         flush = Flush(
             chain,
             chain.active.base_offset if sealed_only else end,
             sealed[::-1],
             None if sealed_only else chain.active.file.share(),
-            sorted(self._beside),
-            bool(self._beside) or names != self._names,
+            sorted(beside),
+            bool(beside) or names != self._names,
         )
-        self._beside.clear()
         self._names = names
         self._running += 1
         return flush

@@ -171,6 +171,7 @@ class Cluster:
         self.members: dict[int, Member] = {}
         self.leaving: set[int] = set()  # brokers that have said that they are shutting down
         self.epoch = -1
+        self.unclean = False  # whether leaders are elected uncleanly
 
     async def register(self, member: Member) -> None:
         for path in documents.PERSISTENT_PATHS:
@@ -223,6 +224,7 @@ class Cluster:
             LeaderAndIsrPartitionState(
                 partition_index=index, controller_epoch=1, leader=leader, leader_epoch=self.epoch,
                 isr=list(isr), partition_epoch=version, replicas=sorted(self.members),
+                leader_recovery_state=int(self.unclean),
             )
         ]  # fmt: skip
         topic = LeaderAndIsrTopicState(

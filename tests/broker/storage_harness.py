@@ -90,7 +90,7 @@ class Box:
             await self.zk.multi([Create(path, b'{"incarnation":1}')])
 
     async def lead(
-        self, *numbers: int, leader: int = ME, is_new: bool = True, joined: int = -1
+        self, *numbers: int, leader: int = ME, is_new: bool = True, joined: int = -1, unclean: bool = False
     ) -> list[LeaderAndIsrPartitionError]:
         """A new epoch of these partitions, whose ISR is the leader; what the broker answered."""
         self.epoch += 1
@@ -98,6 +98,7 @@ class Box:
             LeaderAndIsrPartitionState(
                 partition_index=number, controller_epoch=1, leader=leader, leader_epoch=self.epoch,
                 isr=[leader], isr_epochs=[joined], partition_epoch=1, replicas=[ME, 2], is_new=is_new,
+                leader_recovery_state=int(unclean),
             )
             for number in numbers
         ]  # fmt: skip

@@ -84,6 +84,7 @@ def test_the_copy_is_on_the_medium_before_the_log_is_touched(tmp_path: Path) -> 
 
     async def story() -> None:
         async with parted(tmp_path, disk) as stage:
+            stage.unclean = True
             await cut_by(stage)
             await until(lambda: stage.members[1].partition.log.end_offset == 2)
 

@@ -171,7 +171,7 @@ def test_a_command_that_names_a_hung_directory_is_obeyed_in_the_others(tmp_path:
             for number in range(4):
                 b.append(number, b"one", b"two")
                 b.append(number, b"three")
-            await b.lead(2, 3, leader=2, is_new=False)
+            await b.lead(2, 3, leader=2, is_new=False, unclean=True)
             beating = asyncio.ensure_future(beat(gaps))
             disk.hang(b.dirs[0])
             told = asyncio.ensure_future(b.lead(0, 1, 4, 5, is_new=True))

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from strandline.base.types import Offset
 from strandline.broker.replicas.truncation import Cut, carry_out
 from strandline.replication.effects import Truncate
@@ -13,14 +15,14 @@ from tests.broker.test_hung_directory import HangingDisk, until
 from tests.storage.faulty_disk import FaultyDisk
 
 
-async def followers(b: Box, count: int) -> list[Cut]:
+async def followers(b: Box, count: int, unclean: bool = True) -> list[Cut]:
     """What the new leader of so many partitions has them cut: it has nothing from 2 on."""
     numbers = range(count)
     await b.lead(*numbers)
     for number in numbers:
         b.append(number, b"one", b"two")
         b.append(number, b"three")
-    await b.lead(*numbers, leader=2, is_new=False)
+    await b.lead(*numbers, leader=2, is_new=False, unclean=unclean)
     return [anew(b, number) for number in numbers]
 
 
@@ -62,6 +64,22 @@ def test_few_copies_come_to_the_medium_one_by_one(tmp_path: Path) -> None:
             synced = {path for call, path in disk.calls if call == "sync" and ASIDE in path}
             assert len(synced) == 4, "a note and a copy for each"
             assert disk.asked("sync_all") == 0
+
+    run(story)
+
+
+@pytest.mark.parametrize("count", [2, 2 * MANY])
+def test_what_was_never_committed_waits_for_no_sync(tmp_path: Path, count: int) -> None:
+    """acks=all waits for this follower: a leader in sync lacks nothing that was promised to anybody."""
+    disk = FaultyDisk()
+
+    async def story() -> None:
+        async with box(tmp_path, "x", disk=disk) as b:
+            cuts = await followers(b, count, unclean=False)
+            disk.calls.clear()
+            assert not await carry_out([*cuts])
+            assert disk.asked("sync*") == 0
+            assert len(disk.listdir(b.dirs[0] + ASIDE)) == count, "there is a copy, all the same"
 
     run(story)
 

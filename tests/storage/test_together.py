@@ -34,13 +34,25 @@ def test_many_are_brought_to_the_medium_by_one_call_and_few_by_their_files(tmp_p
         dirs.disk.calls.clear()
         assert bulk_sync.settle_new(dirs.disk, logs) == []
         assert {call: dirs.disk.asked(call) for call in calls} == calls
+
+
+def test_a_failover_waits_for_no_sync(tmp_path: Path) -> None:
+    """Epochs of new leaders are written; the next flush syncs them."""
+    for count in (bulk_sync.MANY, 2):
+        dirs = Dirs(tmp_path / str(count))
+        logs = begin(dirs, count)
         for log in logs:
+            put(log, b"x")
+            log.flush()
             log.assign_epoch(3)
         dirs.disk.calls.clear()
-        assert bulk_sync.save_epochs(dirs.disk, logs) == []
-        assert dirs.disk.asked("sync_all") == calls["sync_all"]
+        assert bulk_sync.save_epochs(logs) == []
+        assert dirs.disk.asked("sync*") == 0
         for log in logs:
-            assert (Path(log.directory) / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+            path = f"{log.directory}/leader-epoch-checkpoint"
+            assert Path(path).read_text() == "0\n2\n0 0\n3 1\n"
+            log.flush()
+            assert dirs.disk.asked("sync", path) == 1
 
 
 def remove_all(dirs: Dirs) -> None:
@@ -131,7 +143,7 @@ def test_one_that_cannot_be_written_is_one(tmp_path: Path) -> None:
     for log in logs:
         log.assign_epoch(3)
     dirs.disk.fail("replace", "*/t-5/*")
-    assert [log.partition.partition for log, _ in bulk_sync.save_epochs(dirs.disk, logs)] == [5]
+    assert [log.partition.partition for log, _ in bulk_sync.save_epochs(logs)] == [5]
 
 
 def test_a_log_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> None:
