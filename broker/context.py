@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .replicas.replicas import Replicas
     from .replicas.topic_configs import TopicSettings
     from .roles.leader_and_isr import LeaderAndIsr
+    from .throttle import Throttle
     from .transactions.coordinator import TransactionCoordinator
     from .transactions.verification import Verification
     from .upkeep.compaction import Compactor
@@ -56,6 +57,7 @@ class BrokerContext:
     sessions: "FollowerSessions"
     client_sessions: "ClientSessions"
     fetchers: "Fetchers"
+    leader_throttle: "Throttle"
     deletions: "Deletions"
     roles: "LeaderAndIsr"
     groups: "GroupCoordinator"

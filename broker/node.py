@@ -263,10 +263,10 @@ class Node:
             metrics=metrics, logs=logs, shared=shared, replicas=replicas, settings=parts.settings,
             isr=parts.isr, parked=parts.parked, sessions=parts.sessions,
             client_sessions=parts.client_sessions, fetchers=parts.fetchers, deletions=parts.deletions,
-            roles=parts.roles, groups=groups, transactions=transactions, controller=controller,
-            forwarder=forwarder, producer_ids=producer_ids, cleaning=self.cleaning, held=held,
-            verification=verification, refresh=self._watch.refresh,
-            group_settings=self._group_settings, moves=moves, fail=self.fail,
+            leader_throttle=parts.leader_throttle, roles=parts.roles, groups=groups,
+            transactions=transactions, controller=controller, forwarder=forwarder,
+            producer_ids=producer_ids, cleaning=self.cleaning, held=held, verification=verification,
+            refresh=self._watch.refresh, group_settings=self._group_settings, moves=moves, fail=self.fail,
             web=self._web.place,
         )  # fmt: skip
         upkeep = Upkeep(logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current)

@@ -19,7 +19,6 @@ from .fetch.client_sessions import ClientSessions
 from .fetch.follower_sessions import FollowerSessions
 from .fetch.parked import ParkedReplicas
 from .follower.fetcher import Fetchers
-from .follower.throttle import NAMES, Throttle
 from .recorder import Recorder
 from .replicas.cold_reads import ColdReads
 from .replicas.flushing import Flushing
@@ -34,6 +33,7 @@ from .replicas.watermark_checkpoints import WatermarkCheckpoints
 from .roles.leader_and_isr import LeaderAndIsr
 from .roles.mismatched_logs import MismatchedLogs, Vouches
 from .roles.out_of_reach import OutOfReach
+from .throttle import FOLLOWERS, LEADERS, Throttle
 from .turn import Turn
 from .upkeep.delete_records import Deletions
 
@@ -83,12 +83,13 @@ class ReplicaParts:
         self.parked = ParkedReplicas(replication.fetch_gather_ms / 1000)
         self.sessions = FollowerSessions(shared)
         self.client_sessions = ClientSessions(shared, config.fetch_session_slots_max)
-        self._throttle = Throttle(
-            config.id,
-            replication.follower_throttled_rate,
-            lambda topic: self.settings.of(topic).names.get(NAMES, ""),
+        self.leader_throttle = Throttle(
+            config.id, replication.leader_throttled_rate, LEADERS, self.settings.names_of
         )
-        self.fetchers = Fetchers(shared, replication, tasks, self.flushing, self._throttle)
+        self.follower_throttle = Throttle(
+            config.id, replication.follower_throttled_rate, FOLLOWERS, self.settings.names_of
+        )
+        self.fetchers = Fetchers(shared, replication, tasks, self.flushing, self.follower_throttle)
         self.deletions = Deletions(shared, logs, self.parked, tasks)
         self.roles = LeaderAndIsr(
             shared, logs, self.replicas, self.settings, self.fetchers,
@@ -104,7 +105,9 @@ class ReplicaParts:
 
     async def config_changed(self, config: BrokerConfig) -> None:
         """The broker's configuration is this one now."""
-        self._throttle.set_rate(config.replication.follower_throttled_rate, self.shared.loop.time())
+        now = self.shared.loop.time()
+        self.leader_throttle.set_rate(config.replication.leader_throttled_rate, now)
+        self.follower_throttle.set_rate(config.replication.follower_throttled_rate, now)
         self.shared.validate_records = self.logs.config.validate_records
         await self.settings.defaults_changed()
 

@@ -238,6 +238,14 @@ class Leader:
             return (*effects, *self._raise_high_watermark(now))
         return effects
 
+    def held_back(self, follower: BrokerId) -> None:
+        """A throttle sends it nothing for now: that it asks from the same offset again says nothing of the
+        batch there.
+        """
+        progress = self._followers.get(follower)
+        if progress is not None:
+            progress.repeats = 0
+
     def tick(self, now: Seconds) -> Effects:
         """Time has passed: a follower may be late, or a write with an unknown outcome due again."""
         effects = NOTHING

@@ -1,6 +1,6 @@
 """Topic settings of Kafka that change nothing here: tools and templates set them, and are told them back.
 
-One is taken like them and has an effect, though not on a log: the followers that are throttled.
+Two are taken like them and have an effect, though not on a log: the replicas that are throttled.
 
 A value that would promise something is refused, as `remote.storage.enable=true`: a topic whose records are
 believed to lie elsewhere would lose them to its retention.
@@ -56,7 +56,11 @@ IDLE = MappingProxyType(
             has_effect=True,
         ),
         "leader.replication.throttled.replicas": IdleSetting(
-            "", REPLICAS, _REPLICAS, "Nothing: only followers are throttled."
+            "",
+            REPLICAS,
+            _REPLICAS,
+            "Leaders that send at leader.replication.throttled.rate of their broker to followers that lag.",
+            has_effect=True,
         ),
         "local.retention.bytes": IdleSetting(
             "-2", _NUMBER, "a whole number, at least -2", _LOCAL, int, least=-2

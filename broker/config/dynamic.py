@@ -63,12 +63,10 @@ INTS = frozenset(
         "zookeeper.connection.timeout.ms", "zookeeper.session.timeout.ms",
     )
 )  # fmt: skip
-THROTTLED_RATES = frozenset(
-    (  # set by Kafka's tool that moves partitions, without effect
-        "leader.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second",
-    )
-)  # fmt: skip
-NO_THROTTLE = "only followers are throttled: follower.replication.throttled.rate"
+DIRECTORIES_RATE = (
+    "replica.alter.log.dirs.io.max.bytes.per.second"  # set by Kafka's tool that moves partitions
+)
+NO_THROTTLE = "moves between the directories of a broker are not throttled"
 KEEPS_ALL = "every record is kept until the disk is full: set it to delete, compact or both"
 OF_EACH_BROKER = frozenset((ADVERTISED,))
 SET_FOR_EACH = "differs from broker to broker: set it for each of them, by its id"
@@ -189,7 +187,7 @@ def overlaid(
     are those of all brokers.
     """
     refused: list[InvalidOption] = []
-    for name in sorted(settings.keys() - THROTTLED_RATES):
+    for name in sorted(settings.keys() - {DIRECTORIES_RATE}):
         try:
             if of_all and name in OF_EACH_BROKER:
                 raise InvalidOption(name, settings[name], SET_FOR_EACH)
@@ -246,7 +244,7 @@ class KnownOptions:
         where = f"topic {name}" if kind is Kind.TOPIC else f"broker {name}" if name else "all brokers"
         for setting in changed:
             text = settings[setting]
-            if kind is Kind.BROKER and setting in THROTTLED_RATES:
+            if kind is Kind.BROKER and setting == DIRECTORIES_RATE:
                 logger.warning("config_without_effect", entity=where, setting=setting, reason=NO_THROTTLE)
                 continue
             try:

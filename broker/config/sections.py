@@ -57,6 +57,15 @@ class ReplicationConfig(BaseModel, frozen=True, extra="forbid"):
         kafka="replica.fetch.response.max.bytes",
         help="Bytes in a response to a follower, over all partitions.",
     )
+    leader_throttled_rate: int = option(
+        (1 << 63) - 1,
+        ge=1,
+        le=(1 << 63) - 1,
+        kafka="leader.replication.throttled.rate",
+        restart=False,
+        help="Bytes per second that this broker sends to followers of the partitions that topics name in "
+        "leader.replication.throttled.replicas. Replicas that are in sync never wait.",
+    )
     follower_throttled_rate: int = option(
         (1 << 63) - 1,
         ge=1,

@@ -61,6 +61,11 @@ class FollowerSession(FetchSession):
         self._outside.pop(entry, None)
         if leader is None or progress is None:
             return
+        if entry in self.held:
+            if entry.error or entry.parting or replica in leader.isr.must_ack:
+                self._unhold(entry)
+            else:
+                leader.held_back(replica)
         counts = not entry.error and entry.parting is None
         if counts and progress.incarnation == self.fetcher.incarnation:
             progress.pulse = self._pulse
@@ -68,6 +73,11 @@ class FollowerSession(FetchSession):
                 self._outside[entry] = None
         elif progress.pulse is self._pulse:
             progress.pulse = None
+
+    def _unhold(self, entry: Followed) -> None:
+        """It is in sync from now on, or has an error to be told: no throttle holds that back."""
+        del self.held[entry]
+        self.stirred[entry] = None
 
     def _is_out(self, entry: Followed) -> bool:
         leader = entry.partition.leading if entry.partition is not None else None

@@ -4,6 +4,7 @@ When a partition has news, the fetch is woken. At the end of the loop turn it re
 of its partitions have changed. A follower has at most one parked fetch: its next fetch completes this one.
 A follower that gets much data in every response is answered at most every few milliseconds (`Pace`), because
 each round costs both brokers the same, however much it carries.
+A follower that gets nothing because of the leader's throttle is woken when that lets more through.
 Left to others: how much is enough (read.py), the timing wheel of deadlines (replicas/purgatory.py).
 Why: docs/decisions/0041-followers-in-bulk-are-paced.md
 """
@@ -24,12 +25,15 @@ BULK_BYTES = 32 << 10  # after a response of this size, the next one may wait to
 VAIN_MAX = 8  # the score of pauses in vain from which on they are left out
 TRY_EVERY = 32  # responses: then a pause is tried all the same
 TIMER_SLACK_S = 0.0005  # uvloop's timers are up to a millisecond early or late
+THROTTLE_SLACK_S = 0.001  # so none is early enough to find that it must wait still
 
 
 class ParkedFetch(Waiter):
     """One parked fetch."""
 
-    __slots__ = ("_bytes_min", "_exchange", "_pace", "_reading", "_respond", "_shared", "_timer")
+    __slots__ = (
+        "_bytes_min", "_exchange", "_pace", "_reading", "_respond", "_shared", "_throttled", "_timer",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class ParkedFetch(Waiter):
         self._pace = pace
         self._shared: ReplicaShared | None = None
         self._timer: asyncio.TimerHandle | None = None  # for the end of a pause, once there is news
+        self._throttled: asyncio.TimerHandle | None = None  # for when the throttle lets more through
 
     @property
     def is_replica(self) -> bool:
@@ -60,6 +65,8 @@ class ParkedFetch(Waiter):
         self._shared = shared
         for partition in self._reading.parks_at:
             partition.park(self)
+        if self._reading.held_until:
+            self._wait_for_throttle()
         return True
 
     def news(self, grown: bool, risen: bool) -> None:
@@ -76,6 +83,19 @@ class ParkedFetch(Waiter):
         found = self._reading.read()
         if self._reading.nbytes >= self._bytes_min or self._reading.must_be_told:
             self._finish(found)
+        elif self._reading.held_until:
+            self._wait_for_throttle()
+
+    def _wait_for_throttle(self) -> None:
+        """Look again when the throttle lets more through; if others have taken that, when it next does."""
+        assert self._shared is not None, "the fetch is parked"
+        if self._throttled is None:
+            at = self._reading.held_until + THROTTLE_SLACK_S
+            self._throttled = self._shared.loop.call_at(at, self._throttle_eased)
+
+    def _throttle_eased(self) -> None:
+        self._throttled = None
+        self._notify()
 
     def _pauses(self, pace: "Pace") -> bool:
         """Whether this news must wait until the pause ends."""
@@ -90,8 +110,11 @@ class ParkedFetch(Waiter):
         return True
 
     def _pause_ended(self) -> None:
-        assert self._shared is not None, "the fetch is parked"
         self._timer = None
+        self._notify()
+
+    def _notify(self) -> None:
+        assert self._shared is not None, "the fetch is parked"
         self._shared.turn.notify(self)
         self._shared.turn.wake()
 
@@ -107,8 +130,9 @@ class ParkedFetch(Waiter):
         assert self._shared is not None, "the fetch is parked"
         self._shared.deadlines.remove(self)
         self._shared.turn.forget(self)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._throttled):
+            if timer is not None:
+                timer.cancel()
         for partition in self._reading.parks_at:
             partition.parked.pop(self, None)
         self._exchange.answer(self._respond(found))

@@ -2,7 +2,8 @@
 
 A follower reads up to the log end offset, a consumer up to the high watermark, with read_committed up to the
 last stable offset; it is told which of the transactions before that were aborted. These offsets are read once
-per partition and read: what is shown and what is told are of one moment.
+per partition and read: what is shown and what is told are of one moment. A follower that is not in sync gets
+nothing of a throttled partition while its leader is in debt (broker/throttle.py).
 Left to others: the message around it (handlers/fetch.py), the wait (parked.py).
 """
 
@@ -19,9 +20,11 @@ from ...protocol.messages.fetch import (
     PartitionData,
 )
 from ...protocol.primitives import NO_UUID, Slices
+from ...replication.leader import Leader
 from ...storage.log.uncached_read import ReadApart
 from ...storage.segment.not_resident import Cold
 from ..replicas.partition import Partition
+from ..throttle import Throttle
 
 READ_COMMITTED = 1
 UNKNOWN = -1
@@ -127,28 +130,44 @@ def refused(
     )
 
 
+def charge(throttle: Throttle, fetcher: FetchSource, partition: Partition, nbytes: int) -> None:
+    """Count records that a follower is sent."""
+    leader = partition.leading
+    if leader is not None:
+        lags = fetcher.replica not in leader.isr.must_ack
+        throttle.took(partition.tp, nbytes, partition.shared.loop.time(), lags=lags)
+
+
 Found = tuple[list[FetchItem], list[PartitionData]]  # the partitions, and the data of each
 
 
 class Reading:
     """The partitions of one fetch, and its limits.
 
-    `nbytes`, `is_cold` and `must_be_told` are those of the last `read`.
+    `nbytes`, `is_cold`, `must_be_told` and `held_until` are those of the last `read`.
     """
 
     __slots__ = (
-        "_awaited", "_bytes_max", "_isolation_level", "_to_end", "fetcher", "is_cold", "must_be_told",
-        "nbytes", "wanted",
+        "_awaited", "_bytes_max", "_isolation_level", "_throttle", "_to_end", "fetcher", "held_until",
+        "is_cold", "must_be_told", "nbytes", "wanted",
     )  # fmt: skip
 
     def __init__(
-        self, fetcher: FetchSource, wanted: list[FetchItem], bytes_max: int, isolation_level: int
+        self,
+        fetcher: FetchSource,
+        wanted: list[FetchItem],
+        bytes_max: int,
+        isolation_level: int,
+        throttle: Throttle | None = None,
     ) -> None:
+        """`throttle`: of what is sent to followers; None if there is none."""
         self.fetcher = fetcher
         self.wanted = wanted
         self.nbytes = 0
         self.is_cold = False  # some records are being read from disk
         self.must_be_told = False  # an error or a diverged log: answer now
+        self.held_until = 0.0  # when the throttle lets more through; 0: it holds nothing back
+        self._throttle = throttle
         self._awaited = 0  # bytes that threads read for it; in all no more than a response
         self._bytes_max = bytes_max
         self._to_end = fetcher.is_replica
@@ -177,6 +196,7 @@ class Reading:
         """One result for each partition; at least one complete batch, however large, if there is any."""
         self.nbytes = self._awaited = 0
         self.is_cold = self.must_be_told = False
+        self.held_until = 0.0
         found = []
         for item in self.wanted:
             error = item.error
@@ -214,7 +234,10 @@ class Reading:
         room = min(asked.partition_max_bytes, self._bytes_max - self.nbytes)
         committed = self._isolation_level == READ_COMMITTED
         end = partition.log.end_offset if self._to_end else stable if committed else high_watermark
-        records = self._records(item, partition, max(room, 0), end)
+        if self._throttle is not None and self._holds_back(self._throttle, item, leader, partition):
+            records = Slices()
+        else:
+            records = self._records(item, partition, max(room, 0), end)
         aborted = no_aborted(self._isolation_level)
         if committed and records.nbytes:
             found = partition.aborted(asked.fetch_offset, records.nbytes, end)
@@ -228,6 +251,21 @@ class Reading:
             aborted_transactions=aborted,
             records=records,
         )
+
+    def _holds_back(self, throttle: Throttle, item: FetchItem, leader: Leader, partition: Partition) -> bool:
+        """Whether the throttle holds back what there is; never from a follower that acks=all waits for."""
+        if self.fetcher.replica in leader.isr.must_ack or item.asked.fetch_offset >= partition.log.end_offset:
+            return False
+        until = throttle.held_until(partition.tp, partition.shared.loop.time())
+        if not until:
+            return False
+        self.held_until = until
+        leader.held_back(self.fetcher.replica)
+        self._put_aside(item)
+        return True
+
+    def _put_aside(self, item: FetchItem) -> None:
+        """The throttle holds it back. A session need not look at it meanwhile."""
 
     def _records(self, item: FetchItem, partition: Partition, room: int, end: int) -> Slices:
         """The records; none if they are not in memory: a thread brings them, then parked fetches retry."""

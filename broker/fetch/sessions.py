@@ -3,7 +3,8 @@
 Without them, every fetch would name thousands of quiet partitions. With a session the fetch names none of
 them, which means for each: "I still want what comes after the offset that I named last". A quiet partition
 costs nothing: its news is noted when it comes (`stirred`), and a fetch handles only partitions that were
-named or have news.
+named or have news. What the leader's throttle holds back is put aside (`held`) until that lets more through,
+for it would be looked at with every fetch.
 Left to others: whose session it is and what else a fetch means (follower_sessions.py, client_sessions.py),
 reading (read.py).
 Why: docs/decisions/0042-brokers-tell-each-other-what-has-changed.md
@@ -17,6 +18,7 @@ from ...protocol.messages.fetch import FetchPartition, FetchRequest, PartitionDa
 from ...protocol.primitives import Slices
 from ..replicas.partition import Partition
 from ..replicas.shared import ReplicaShared
+from ..throttle import Throttle
 from .parked import ParkedFetch
 from .read import FetchItem, FetchSource, Found, Reading
 
@@ -59,6 +61,7 @@ class FetchSession:
         self.isolation_level = 0
         self.waiting: ParkedFetch | None = None  # its fetch, if parked
         self.stirred: dict[Followed, None] = {}  # partitions to read, longest waiting first
+        self.held: dict[Followed, None] = {}  # partitions with records that the throttle holds back
         self._entries: dict[Key, Followed] = {}
         self._sent: list[Followed] = []  # the last response has records of these
         self._round: Iterator[Followed] = iter(())
@@ -120,6 +123,7 @@ class FetchSession:
     def _find(self, entry: Followed, name: str | None, find: Find) -> None:
         self.stirred.pop(entry, None)
         self.stirred[entry] = None
+        self.held.pop(entry, None)
         before = entry.partition
         if before is not None and before.offline is None:
             entry.warm_up()
@@ -135,6 +139,7 @@ class FetchSession:
         if entry is None:
             return
         self.stirred.pop(entry, None)
+        self.held.pop(entry, None)
         entry.told = None
         if entry.partition is not None:
             entry.partition.parked.pop(entry, None)
@@ -160,8 +165,8 @@ class SessionReading(Reading):
 
     __slots__ = ("_session",)
 
-    def __init__(self, session: FetchSession, bytes_max: int) -> None:
-        super().__init__(session.fetcher, [], bytes_max, session.isolation_level)
+    def __init__(self, session: FetchSession, bytes_max: int, throttle: Throttle | None) -> None:
+        super().__init__(session.fetcher, [], bytes_max, session.isolation_level, throttle)
         self._session = session
 
     @property
@@ -173,8 +178,27 @@ class SessionReading(Reading):
         return self._session.id
 
     def read(self) -> list[PartitionData]:
-        self.wanted = list(self._session.stirred)
-        return super().read()
+        session = self._session
+        still_held = self._held_until() if session.held else 0.0
+        self.wanted = list(session.stirred)
+        found = super().read()
+        self.held_until = self.held_until or still_held
+        return found
+
+    def _held_until(self) -> float:
+        """When the throttle lets more through of what was put aside. That is read again if it does so now."""
+        session, now = self._session, self._session.shared.loop.time()
+        wait_s = self._throttle.wait_s(now) if self._throttle is not None else 0.0
+        if wait_s:
+            return now + wait_s
+        session.stirred.update(session.held)
+        session.held.clear()
+        return 0.0
+
+    def _put_aside(self, item: FetchItem) -> None:
+        assert isinstance(item, Followed), "a session reads only its own partitions"
+        self._session.stirred.pop(item, None)
+        self._session.held[item] = None
 
     def told(self, found: list[PartitionData]) -> Found:
         return self._session.told(self.wanted, found)

@@ -31,6 +31,7 @@ from ..replicas.partition import Partition
 from ..replicas.per_directory import by_directory
 from ..replicas.shared import ReplicaShared
 from ..replicas.truncation import PendingTruncation, carry_out
+from ..throttle import UNLIMITED, Throttle
 from .round import (
     EPOCH_VERSION,
     FETCH_VERSION,
@@ -43,7 +44,6 @@ from .round import (
     SessionLost,
     nudge,
 )
-from .throttle import UNLIMITED, Throttle
 
 logger = structlog.get_logger(__name__)
 
@@ -268,7 +268,7 @@ class LeaderFetcher:
         if throttle.rate == UNLIMITED:
             return []
         copied = outcome.copied.items()
-        return [p for p, (nbytes, lags) in copied if throttle.took(p.tp, nbytes, now) and lags]
+        return [p for p, (nbytes, lags) in copied if throttle.took(p.tp, nbytes, now, lags=lags) and lags]
 
     def _slow_down(self, lagging: Iterable[Partition]) -> None:
         """Throttled replicas that lag wait until the rate allows more."""

@@ -33,10 +33,11 @@ from ...protocol.messages.fetch import (
 from ...protocol.primitives import Slices
 from ..fetch.client_sessions import TOPIC_IDS_FROM, ClientSession
 from ..fetch.parked import ParkedFetch
-from ..fetch.read import CONSUMER, FetchItem, FetchSource, Reading, refused
+from ..fetch.read import CONSUMER, FetchItem, FetchSource, Reading, charge, refused
 from ..fetch.sessions import FetchSession, SessionReading
 from ..network.exchange import Exchange, HandlerEntry
 from ..roles.held_requests import hold
+from ..throttle import UNLIMITED
 from .leader_hints import LeaderHints
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def _count(
         elif records and isinstance(records, Slices):
             if fetcher.is_replica:
                 broker.shared.replication_bytes_out += records.nbytes
+                if broker.leader_throttle.rate != UNLIMITED and item.partition is not None:
+                    charge(broker.leader_throttle, fetcher, item.partition, records.nbytes)
             elif item.partition is not None:
                 item.partition.traffic.bytes_out += records.nbytes
 
@@ -140,9 +143,11 @@ def _reading(
     session: FetchSession | None,
 ) -> Reading:
     limit = request.max_bytes if fetcher.is_replica else min(request.max_bytes, broker.config.fetch_max_bytes)
+    throttle = broker.leader_throttle
+    holds = throttle if fetcher.is_replica and throttle.rate != UNLIMITED else None
     if session is not None:
-        return SessionReading(session, limit)
-    reading = Reading(fetcher, _wanted(broker, exchange, request), limit, request.isolation_level)
+        return SessionReading(session, limit, holds)
+    reading = Reading(fetcher, _wanted(broker, exchange, request), limit, request.isolation_level, holds)
     if fetcher.is_replica:
         reading.acknowledge()
     return reading

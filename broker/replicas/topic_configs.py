@@ -46,6 +46,10 @@ class TopicSettings:
         """The topic's overrides."""
         return self._told.get(topic, NOTHING)
 
+    def names_of(self, topic: str) -> Mapping[str, str]:
+        """The topic's overrides, by their names."""
+        return self.of(topic).names
+
     def told(self, state: LeaderAndIsrTopicState | UpdateMetadataTopicState, by_kafkas: bool = False) -> None:
         """Learn the overrides that the controller has sent. One of Apache Kafka sends none: those of a topic
         that is new here are to be read (`unsaid`).

@@ -61,7 +61,8 @@ def reassign(
     throttle: Annotated[
         str | None,
         typer.Option(
-            metavar="RATE", help="with --execute: bytes per second that each broker copies at most, e.g. 50M"
+            metavar="RATE",
+            help="with --execute: bytes per second that each broker sends and copies at most, e.g. 50M",
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="list moves in progress")] = False,
@@ -153,7 +154,7 @@ def _execute(admin: Admin, plan: Targets, rate: int | None, wait: bool, as_json:
     before = _held(admin, plan)
     additions = {q: sorted(set(plan[q]) - set(before[q])) for q in plan if q in before}
     if rate is not None:
-        slow_down(admin, additions, rate)
+        slow_down(admin, before, additions, rate)
     try:
         admin.alter_partition_reassignments(plan)
     except ApiError:
@@ -234,7 +235,7 @@ def _cancel(admin: Admin, plan: Targets | None, as_json: bool) -> None:
             admin.alter_partition_reassignments({q: None})
         except NoReassignmentInProgress:  # it has just ended
             continue
-    release(admin, {q: one.adding for q, one in moving.items()})
+    release(admin, moving)
     left = admin.list_partition_reassignments(moving)
     value = {"cancelled": [str(q) for q in sorted(moving)], "not_back_yet": [str(q) for q in sorted(left)]}
     waiting = f"; {len(left)} still waiting for the old replicas to be in sync" if left else ""

@@ -1,23 +1,24 @@
 """Copies of a move: how far they are, and how fast they may be.
 
-The rate is a setting of the brokers that copy; the replicas that it holds for are a setting of their topics,
-as Kafka's own tool sets both (broker/follower/throttle.py). Both are taken back when the move is done.
+The rates are settings of all brokers concerned, the replicas that they hold for are settings of their topics:
+who has a replica sends no faster, who gets one copies no faster, as Kafka's own tool sets it
+(broker/throttle.py). All is taken back when the move is done.
 Left to others: moving (command.py).
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...base.types import TopicPartition
-from ...broker.follower.throttle import NAMES
+from ...broker.throttle import EVERY, FOLLOWERS, LEADERS
 from ...client.admin.configs import AlterConfigOp, ConfigChange, ConfigSource
 from ...client.admin.reassignments import PartitionReassignment
 from ...client.sync import Admin
 from ..console import WrongUsage
 
-RATE = "follower.replication.throttled.rate"
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 OF_ITS_OWN = (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_BROKER_CONFIG)
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 Replicas = Mapping[TopicPartition, Sequence[int]]
@@ -42,50 +43,80 @@ def told(nbytes: float) -> str:
     return "0 B"
 
 
-def slow_down(admin: Admin, additions: Replicas, rate: int) -> None:
-    """Let these replicas copy at `rate` bytes per second for each broker, until `release`."""
-    for topic, names in _by_topic(additions):
-        admin.incremental_alter_configs([ConfigChange(NAMES, names, AlterConfigOp.APPEND)], topic=topic)
-    for broker in _brokers(additions):
-        admin.incremental_alter_configs([ConfigChange(RATE, str(rate))], broker=broker)
-
-
-def release(admin: Admin, moved: Replicas) -> list[int]:
-    """Take the throttle of these replicas back; of brokers only if nothing else is moving to them.
-
-    Returns the brokers whose rate was taken back.
+def slow_down(admin: Admin, before: Replicas, additions: Replicas, rate: int) -> None:
+    """Let these replicas be copied at `rate` bytes per second for each broker, until `release`. `before`: who
+    has them.
     """
-    throttled = {q: replicas for q, replicas in moved.items() if _is_set(admin, NAMES, topic=q.topic)}
-    for topic, names in _by_topic(throttled):
-        admin.incremental_alter_configs([ConfigChange(NAMES, names, AlterConfigOp.SUBTRACT)], topic=topic)
-    if not throttled:
-        return []
-    busy = {broker for one in admin.list_partition_reassignments().values() for broker in one.adding}
-    free = [b for b in _brokers(throttled) if b not in busy and _is_set(admin, RATE, broker=b)]
+    moving = {q: added for q, added in additions.items() if added}
+    senders = _by_topic({q: before[q] for q in moving})
+    for topic, copiers in _by_topic(moving).items():
+        names = [
+            ConfigChange(LEADERS, ",".join(senders[topic]), AlterConfigOp.APPEND),
+            ConfigChange(FOLLOWERS, ",".join(copiers), AlterConfigOp.APPEND),
+        ]
+        admin.incremental_alter_configs(names, topic=topic)
+    rates = [ConfigChange(name, str(rate)) for name in RATES]
+    for broker in sorted({broker for q in moving for broker in (*before[q], *moving[q])}):
+        admin.incremental_alter_configs(rates, broker=broker)
+
+
+def release(admin: Admin, moved: Collection[TopicPartition]) -> list[int]:
+    """Take the throttle of these partitions back; of a broker only if none is left that names it and moves.
+
+    Returns the brokers whose rates were taken back.
+    """
+    freed: set[int] = set()
+    for topic in sorted({q.topic for q in moved}):
+        indexes = {str(q.partition) for q in moved if q.topic == topic}
+        gone = {
+            name: [pair for pair in pairs if pair.partition(":")[0] in indexes]
+            for name, pairs in _throttled(admin, topic).items()
+        }
+        changes = [
+            ConfigChange(name, ",".join(pairs), AlterConfigOp.SUBTRACT)
+            for name, pairs in gone.items()
+            if pairs
+        ]
+        if changes:
+            admin.incremental_alter_configs(changes, topic=topic)
+        freed |= {broker for pairs in gone.values() for broker in _brokers(pairs)}
+    free = sorted(freed - _busy(admin)) if freed else []
     for broker in free:
-        admin.incremental_alter_configs([ConfigChange(RATE, None, AlterConfigOp.DELETE)], broker=broker)
+        changes = [ConfigChange(name, None, AlterConfigOp.DELETE) for name in RATES]
+        admin.incremental_alter_configs(changes, broker=broker)
     return free
 
 
-def _is_set(admin: Admin, name: str, *, topic: str | None = None, broker: int | None = None) -> bool:
-    """Whether the resource has a value of its own."""
-    return any(
-        entry.name == name and entry.value and entry.source in OF_ITS_OWN
-        for entry in admin.describe_configs(topic=topic, broker=broker)
-    )
+def _busy(admin: Admin) -> set[int]:
+    """The brokers at which something that still moves is throttled."""
+    moving = admin.list_partition_reassignments()
+    busy: set[int] = set()
+    for topic in {q.topic for q in moving}:
+        for pairs in _throttled(admin, topic).values():
+            busy |= _brokers(pairs)
+            if EVERY in pairs:
+                busy |= {broker for q, one in moving.items() if q.topic == topic for broker in one.replicas}
+    return busy
 
 
-def _by_topic(replicas: Replicas) -> Iterator[tuple[str, str]]:
+def _throttled(admin: Admin, topic: str) -> dict[str, list[str]]:
+    """What the topic's two lists name, if they are its own: `partition:broker`."""
+    return {
+        entry.name: entry.value.split(",")
+        for entry in admin.describe_configs(topic=topic)
+        if entry.name in (LEADERS, FOLLOWERS) and entry.value and entry.source in OF_ITS_OWN
+    }
+
+
+def _by_topic(replicas: Replicas) -> dict[str, list[str]]:
     names: defaultdict[str, list[str]] = defaultdict(list)
     for q, brokers in sorted(replicas.items()):
         names[q.topic] += [f"{q.partition}:{broker}" for broker in brokers]
-    for topic, each in names.items():
-        if each:
-            yield topic, ",".join(each)
+    return names
 
 
-def _brokers(replicas: Replicas) -> list[int]:
-    return sorted({broker for brokers in replicas.values() for broker in brokers})
+def _brokers(pairs: Iterable[str]) -> set[int]:
+    return {int(broker) for _, _, broker in (pair.partition(":") for pair in pairs) if broker.isdecimal()}
 
 
 @dataclass(frozen=True, slots=True)

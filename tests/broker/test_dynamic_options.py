@@ -45,7 +45,7 @@ READ_WHERE_USED = {  # each time it is needed: from Logs.config, Broker.config, 
     "leader.imbalance.per.broker.percentage", "unclean.recovery.timeout.ms",
     "transaction.partition.verification.enable", "advertised.listeners",
     "strandline.web.metrics.partitions.max",
-    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate", "follower.replication.throttled.rate",
 }  # fmt: skip
 
 
@@ -135,15 +135,22 @@ def test_replicas_are_added_to_a_throttle_as_to_any_list() -> None:
     assert KnownOptions().list_default(Kind.TOPIC, "leader.replication.throttled.replicas") == ""
 
 
-def test_throttles_of_tools_that_move_partitions_are_taken_and_do_nothing() -> None:
+def test_throttles_of_tools_that_move_partitions_are_taken() -> None:
     replicas = {
         "leader.replication.throttled.replicas": "0:1",
         "follower.replication.throttled.replicas": "*",
     }
     KnownOptions().check(Kind.TOPIC, "t", replicas, replicas)
     assert TopicConfig.from_names(replicas, StorageConfig()) == TopicConfig.of(StorageConfig())
-    rates = {"leader.replication.throttled.rate": "1000", "follower.replication.throttled.rate": "1000"}
+    rates = {
+        "leader.replication.throttled.rate": "1000", "follower.replication.throttled.rate": "2000",
+        "replica.alter.log.dirs.io.max.bytes.per.second": "3000",
+    }  # fmt: skip
     KnownOptions().check(Kind.BROKER, "3", rates, rates)
+    changed, refused = overlaid(config(), rates)
+    assert not refused, "the last one does nothing here"
+    replication = changed.replication
+    assert (replication.leader_throttled_rate, replication.follower_throttled_rate) == (1000, 2000)
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:

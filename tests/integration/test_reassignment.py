@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from strandline.base.types import TopicPartition
+from strandline.broker.throttle import FOLLOWERS, LEADERS, UNLIMITED
+from strandline.cli.reassign.copies import RATES
 from strandline.client.admin.admin import NewTopic
+from strandline.client.admin.configs import AlterConfigOp, ConfigChange
 from strandline.client.sync import Admin, Producer
 from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import (
@@ -150,7 +153,6 @@ def settings(view: View, name: str, **of: object) -> str | None:
 def test_a_new_broker_is_filled_at_the_rate_that_it_is_given_and_emptied_again(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    names, rate = "follower.replication.throttled.replicas", "follower.replication.throttled.rate"
     with create(cluster, "slowly", [1, 2, 3]) as view:
         with Producer(cluster.bootstrap) as producer:
             producer.send_many("slowly", [bytes(1 << 16)] * (COPIED >> 16), partition=0)
@@ -160,8 +162,10 @@ def test_a_new_broker_is_filled_at_the_rate_that_it_is_given_and_emptied_again(
         began = time.monotonic()
         execute = ("reassign", "--execute", str(plan), "--throttle", str(RATE), "-b", cluster.bootstrap)
         assert strandline(*execute).returncode == 0
-        assert settings(view, names, topic="slowly") == "0:4"
-        assert settings(view, rate, broker=4) == str(RATE)
+        assert settings(view, LEADERS, topic="slowly") == "0:1,0:2,0:3"
+        assert settings(view, FOLLOWERS, topic="slowly") == "0:4"
+        rates = [(broker, rate) for broker in cluster.brokers for rate in RATES]
+        assert {settings(view, rate, broker=broker) for broker, rate in rates} == {str(RATE)}
         verify = ("reassign", "--verify", str(plan), "--json", "-b", cluster.bootstrap)
         (row,) = json.loads(strandline(*verify).stdout)
         assert row["is"] == "moving" and row["copied"].endswith("%") and row["copied"] != "100%"
@@ -169,7 +173,8 @@ def test_a_new_broker_is_filled_at_the_rate_that_it_is_given_and_emptied_again(
         assert time.monotonic() - began >= COPIED / RATE - 1, "one response may come at once"
         (row,) = json.loads(strandline(*verify).stdout)
         assert row["is"] == "moved"
-        assert settings(view, names, topic="slowly") == "" and settings(view, rate, broker=4) != str(RATE)
+        assert settings(view, LEADERS, topic="slowly") == settings(view, FOLLOWERS, topic="slowly") == ""
+        assert {settings(view, rate, broker=broker) for broker, rate in rates} == {str(UNLIMITED)}
 
         plan.write_text(strandline(*words, "--without", "4").stdout)
         done = strandline("reassign", "--execute", str(plan), "--wait", "-b", cluster.bootstrap)
@@ -177,3 +182,29 @@ def test_a_new_broker_is_filled_at_the_rate_that_it_is_given_and_emptied_again(
         assert held(cluster, "slowly") == {"slowly-0": [1, 2, 3]}
         refused = strandline(*words, "--without", "1,2,3,4")
         assert refused.returncode == 2 and "no other broker is running" in refused.stderr
+
+
+SENT, SENDS = 10 << 20, 4 << 20
+RESPONSE = 1 << 20  # replica.fetch.max.bytes: so much comes at once
+
+
+def test_a_leader_sends_at_its_rate_to_who_lags_and_at_once_to_the_isr(cluster: LocalCluster) -> None:
+    q = TopicPartition("sent", 0)
+    with View(cluster, "sent") as view:
+        view.admin.create_topics([NewTopic("sent", assignments={0: [1, 2]}, configs={LEADERS: "0:1"})])
+        view.wait_full_isr()
+        with Producer(cluster.bootstrap, acks="all") as producer:
+            producer.send_many("sent", [bytes(1 << 16)] * (SENT >> 16), partition=0)
+            view.admin.incremental_alter_configs([ConfigChange(RATES[0], str(SENDS))], broker=1)
+            began = time.monotonic()
+            view.admin.alter_partition_reassignments({q: [1, 2, 3]})
+            acknowledged = 0
+            while moving(view.admin):
+                producer.send("sent", b"at once", partition=0)
+                producer.flush()
+                acknowledged += 1
+            took_s = time.monotonic() - began
+        assert took_s >= (SENT - RESPONSE) / SENDS, f"{SENT} bytes were there after {took_s:.2f} s"
+        assert acknowledged, "producers go on meanwhile"
+        assert sorted(view.partitions()[0].isr) == [1, 2, 3]
+        view.admin.incremental_alter_configs([ConfigChange(RATES[0], None, AlterConfigOp.DELETE)], broker=1)

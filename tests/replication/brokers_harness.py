@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from strandline.base.types import BrokerId, Incarnation
-from strandline.broker.fetch.read import FetchItem, FetchSource, Reading
+from strandline.broker.fetch.read import FetchItem, FetchSource, Reading, charge
 from strandline.broker.follower.round import EpochRound, FetchRound, Outcome
 from strandline.broker.replicas.truncation import carry_out
+from strandline.broker.throttle import LEADERS
 from strandline.protocol.errors import ApiError
 from strandline.protocol.messages.control import (
     LeaderAndIsrPartitionState,
@@ -29,6 +30,7 @@ from strandline.protocol.messages.offsets import (
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, Delete, MultiFailed, NoNode, SetData
+from strandline.zookeeper.config_nodes import Overrides
 from tests.broker.replica_harness import TOPIC, TOPIC_ID, TP, batch
 from tests.replication.brokers_actors import NAMES, Actor, Producer, Session, StoryLoop, said
 
@@ -251,13 +253,18 @@ class Story:
         who = FetchSource(BrokerId(actor.id), Incarnation(actor.start_number))
         wanted = FetchItem(TOPIC, TOPIC_ID, asked)
         wanted.find(leader.replicas.get)
-        reading = Reading(who, [wanted], 1 << 20, 0)
+        throttle = leader.parts.leader_throttle
+        reading = Reading(who, [wanted], 1 << 20, 0, throttle)
         reading.acknowledge()
         leader.turn.settle()
         (data,) = reading.read()
         if data.error_code:
             self.say(f"{leader.name} refuses: {said(data.error_code)}")
+        elif reading.held_until:
+            self.say(f"{leader.name} holds back what there is")
+            data.records = None
         elif data.records is not None and data.records.nbytes:  # type: ignore[union-attr]
+            charge(throttle, who, leader.partition, data.records.nbytes)  # type: ignore[union-attr]
             data.records = memoryview(b"".join(bytes(part) for part in data.records.parts))  # type: ignore[union-attr]
         else:
             data.records = None
@@ -281,6 +288,11 @@ class Story:
             await self.takes(name)
             if is_fetch:
                 return
+
+    def throttled(self, name: str, rate: str) -> None:
+        parts = self.actors[name].parts
+        parts.leader_throttle.set_rate(int(rate), self.loop.time())
+        parts.settings.learn(TOPIC, Overrides({LEADERS: f"0:{NAMES.index(name)}"}, 1, 1))
 
     def asks_only(self, name: str) -> None:
         if self.asks(name):
@@ -343,6 +355,7 @@ class Story:
         r"([ABC]) starts again(, its disk empty)?": returns,
         r"([ABC]) is given (\w+)( again)?(?:, number (\d+) of its producer)?": given,
         r"([ABC]) fetches": fetches,
+        r"([ABC]) may send (\d+) bytes a second to whoever lags": throttled,
         r"([ABC]) asks(?: again, before it has written the answer)?": asks_only,
         r"the answer reaches ([ABC])": takes,
         r"the medium of ([ABC]) has taken all": flushes,
