@@ -20,7 +20,7 @@ from ..base.tasks import Tasks
 from ..client.network.connection import Connection
 from ..controller.controller import Controller
 from ..controller.requests.table import REQUESTS
-from ..protocol.errors import ErrorCode, NotController, RequestTimedOut
+from ..protocol.errors import ErrorCode, NotController, RequestTimedOut, UnsupportedVersion
 from ..protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -67,7 +67,9 @@ class Forwarder:
         self._creating: set[str] = set()
 
     async def submit(self, request: Any, timeout_ms: int) -> Any:
-        """The controller's answer. Raises RequestTimedOut if there is none in time."""
+        """The controller's answer. Raises RequestTimedOut if there is none in time, UnsupportedVersion if the
+        controller, of an earlier Kafka, does not know such a request.
+        """
         created = [topic.name for topic in request.topics] if _creates(request) else []
         for name in created:
             self._held.creating(name)
@@ -132,7 +134,7 @@ class Forwarder:
             )
             code = response.topics[0].error_code if response.topics else ErrorCode.UNKNOWN_SERVER_ERROR
             reason = response.topics[0].error_message if response.topics else None
-        except RequestTimedOut as error:
+        except (RequestTimedOut, UnsupportedVersion) as error:
             code, reason = error.code, error.message
         finally:
             self._creating.discard(topic.name)
@@ -160,8 +162,7 @@ class Forwarder:
             connection = await self._connect(target, deadline)
             if connection is None:
                 return None
-            version = spec_of(type(request)).versions[-1]
-            return await connection.request(request, version=version, deadline=deadline)
+            return await connection.request(request, deadline=deadline)
         except OSError as error:  # includes ConnectionLost and a passed deadline
             logger.info("controller_unreachable", controller=target, reason=str(error))
             return None
@@ -180,7 +181,7 @@ class Forwarder:
             address.port,
             client_id=f"broker-{config.broker_id}",
             deadline=deadline,
-            versions=FIXED,
+            highest=HIGHEST,  # a controller of Apache Kafka may be of an earlier version
         )
         if self._connection is not None and not self._connection.is_lost:
             await made.close()  # another request has connected while we did
@@ -189,7 +190,7 @@ class Forwarder:
         return made
 
 
-FIXED: dict[int, int] = {spec_of(kind).key: spec_of(kind).versions[-1] for kind in REQUESTS}
+HIGHEST: dict[int, int] = {spec_of(kind).key: spec_of(kind).versions[-1] for kind in REQUESTS}
 
 
 def _deleted_before(response: DeleteTopicsResponse, there: set[str | UUID]) -> DeleteTopicsResponse:

@@ -27,7 +27,7 @@ from ..protocol.errors import ErrorCode
 from ..protocol.messages.control import LeaderAndIsrResponse, StopReplicaResponse
 from ..protocol.messages.elections import GetReplicaLogInfoResponse
 from .challenges import Challenger
-from .control_requests import ControlRequest, RequestBuilder
+from .control_requests import VERSIONS, ControlRequest, RequestBuilder
 from .failure_detector import FailureDetector, Patience, Standing
 from .planning import plans
 from .planning.state import Broker, ClusterState, LogEnd
@@ -317,6 +317,8 @@ class _Channel:
 
     async def _ask(self, connection: Connection, request: ControlRequest) -> Any:
         deadline = asyncio.get_running_loop().time() + self._patience.answer_within_s
+        if self.broker.is_kafkas and connection.versions is VERSIONS:  # which may be of an earlier version
+            await connection.negotiate(deadline, VERSIONS)
         return await connection.request(request.build(next(self.sequences)), deadline=deadline)
 
     def _judge(self, request: ControlRequest, answer: Any) -> None:

@@ -170,7 +170,7 @@ class LeaderFetcher:
                 *address,
                 client_id=f"broker-{self._shared.me}-fetcher",
                 deadline=self._shared.loop.time() + CONNECT_SECONDS_MAX,
-                versions=VERSIONS,
+                highest=VERSIONS,  # a broker of Apache Kafka may be of an earlier version
                 on_lost=lambda _: self._shared.lost(self.leader),
             )
             self._shared.back(self.leader)

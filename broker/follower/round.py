@@ -151,7 +151,7 @@ class FollowerSession:
 
     def __init__(self) -> None:
         self.known: dict[Key, AskedPartition] = {}
-        self.forgotten: dict[Key, None] = {}  # the next request removes them from the session
+        self.forgotten: dict[Key, str] = {}  # the next request removes them from the session; of which topic
         self.is_refused = False
         self.id = NO_SESSION
         self._epoch = FIRST_EPOCH
@@ -180,7 +180,11 @@ class FollowerSession:
         key = self._keys.pop(partition, None)
         if key is not None and self.known[key].partition is partition:
             del self.known[key]
-            self.forgotten[key] = None
+            self.forgotten[key] = partition.tp.topic
+
+    def ids(self) -> dict[str, UUID]:
+        """The topics by name, as a leader of before KIP-516 (Fetch 12) calls them."""
+        return {asked.partition.tp.topic: topic_id for (topic_id, _), asked in self.known.items()}
 
     def identity(self) -> tuple[int, int]:
         """Session id and epoch of the next request."""
@@ -231,11 +235,11 @@ class FetchRound:
     def request(self) -> FetchRequest:
         """The request: what has changed, or everything if the leader has no session."""
         config, session = self._config, self._session
-        topics: defaultdict[UUID, list[FetchPartition]] = defaultdict(list)
-        gone: defaultdict[UUID, list[int]] = defaultdict(list)
+        topics: defaultdict[tuple[UUID, str], list[FetchPartition]] = defaultdict(list)
+        gone: defaultdict[tuple[UUID, str], list[int]] = defaultdict(list)
         for topic_id, index in self._named if session.is_open else session.known:
             asked = session.known[topic_id, index]
-            topics[topic_id].append(
+            topics[topic_id, asked.partition.tp.topic].append(
                 FetchPartition(
                     partition=index,
                     current_leader_epoch=asked.question.leader_epoch,
@@ -245,19 +249,26 @@ class FetchRound:
                     partition_max_bytes=config.fetch_max_bytes,
                 )
             )
-        for topic_id, index in session.forgotten if session.is_open else ():
-            gone[topic_id].append(index)
+        for (topic_id, index), name in session.forgotten.items() if session.is_open else ():
+            gone[topic_id, name].append(index)
         session.forgotten.clear()
         session_id, epoch = session.identity()
         return FetchRequest(
+            replica_id=self._shared.me,
             replica_state=_identity(self._shared),
             max_wait_ms=0 if self.left else self._wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_response_max_bytes,
             session_id=session_id,
             session_epoch=epoch,
-            topics=[FetchTopic(topic_id=topic_id, partitions=asked) for topic_id, asked in topics.items()],
-            forgotten_topics_data=[ForgottenTopic(topic_id=id, partitions=each) for id, each in gone.items()],
+            topics=[
+                FetchTopic(topic=name, topic_id=topic_id, partitions=asked)
+                for (topic_id, name), asked in topics.items()
+            ],
+            forgotten_topics_data=[
+                ForgottenTopic(topic=name, topic_id=topic_id, partitions=each)
+                for (topic_id, name), each in gone.items()
+            ],
         )
 
     def take(self, response: FetchResponse) -> Iterator[Outcome]:
@@ -276,12 +287,15 @@ class FetchRound:
             yield outcome
             return
         self._session.answered(response.session_id)
+        is_by_name = any(topic.topic for topic in response.responses)
+        ids = self._session.ids() if is_by_name else {}
         for topic in response.responses:
+            topic_id = ids.get(topic.topic, topic.topic_id)
             for data in topic.partitions:
                 if len(outcome.partitions) >= PART:
                     yield outcome
                     outcome = Outcome()
-                asked = self._session.known.get((topic.topic_id, data.partition_index))
+                asked = self._session.known.get((topic_id, data.partition_index))
                 if asked is None:
                     continue
                 outcome.partitions.append(asked.partition)
@@ -333,6 +347,7 @@ def nudge(shared: ReplicaShared, session_id: int = NO_SESSION) -> FetchRequest:
     With the id of a session it ends that session.
     """
     return FetchRequest(
+        replica_id=shared.me,
         replica_state=_identity(shared),
         max_wait_ms=0,
         min_bytes=0,

@@ -218,7 +218,7 @@ class MarkerSender:
             address.port,
             client_id=f"broker-{self._me}-markers",
             deadline=self._now() + CONNECT_S,
-            versions=VERSIONS,
+            highest=VERSIONS,
         )
 
     def _now(self) -> float:

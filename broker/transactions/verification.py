@@ -38,6 +38,7 @@ logger = structlog.get_logger(__name__)
 ASK_SECONDS_MAX = 5.0  # to connect and to get an answer
 QUESTIONS_MAX = 10_000  # that wait for one coordinator
 VERSION = 5
+BATCHED_SINCE = 4  # what brokers ask each other (KIP-890)
 NO_LEADER = -1
 OF_CLIENTS = {  # what a client expects in place of what a coordinator says
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -147,7 +148,7 @@ class Verification:
             address.port,
             client_id=f"broker-{config.broker_id}",
             deadline=deadline,
-            versions={Api.ADD_PARTITIONS_TO_TXN: VERSION},
+            highest={Api.ADD_PARTITIONS_TO_TXN: VERSION},
         )
 
     async def stop(self) -> None:
@@ -197,6 +198,9 @@ class Line:
         try:
             if self._connection is None or self._connection.is_lost:
                 self._connection = await self._connect(deadline)
+            if self._connection.versions.get(Api.ADD_PARTITIONS_TO_TXN, 0) < BATCHED_SINCE:
+                _trust(questions)
+                return
             response: AddPartitionsToTxnResponse = await self._connection.request(
                 request_of(questions), deadline=deadline
             )
@@ -216,6 +220,13 @@ class Line:
             question.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if self._connection is not None:
             await self._connection.close()
+
+
+def _trust(questions: list[Question]) -> None:
+    """The coordinator is of Kafka before 3.5 and cannot be asked: as for Kafka's leaders, all is well."""
+    logger.info("transactions_not_verified", questions=len(questions), reason="the coordinator cannot verify")
+    for question in questions:
+        question.told(dict.fromkeys(question.partitions, ErrorCode.NONE), ErrorCode.NONE)
 
 
 def request_of(questions: list[Question]) -> AddPartitionsToTxnRequest:

@@ -96,11 +96,12 @@ class Connection(asyncio.BufferedProtocol):
                 raise OSError(f"{host}:{port} is not an address: {error}") from error
             try:
                 if versions is None:
-                    versions = await connection._negotiate(deadline, highest or {})
+                    await connection.negotiate(deadline, highest or {})
+                else:
+                    connection.versions = versions
             except BaseException:
                 connection._abort(ConnectionLost(f"{host}:{port}: ApiVersions failed"))
                 raise
-        connection.versions = versions
         connection.on_lost = on_lost
         if connection.is_lost and on_lost is not None:
             loop.call_soon(on_lost, connection)
@@ -168,9 +169,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closed.done():
             self._abort(self._cause)
 
-    async def _negotiate(self, deadline: float, highest: Versions) -> dict[int, int]:
+    async def negotiate(self, deadline: float, highest: Versions) -> None:
+        """Ask what the other end speaks, and agree on versions. Raises ConnectionLost, RequestExpired."""
         answer = await self.request(ApiVersionsRequest(), deadline=deadline, version=API_VERSIONS_FIRST)
-        return agree(answer, highest)
+        self.versions = agree(answer, highest)
 
     # -- asyncio.BufferedProtocol
 

@@ -13,6 +13,7 @@ from strandline.broker.metadata.cache import MetadataCache
 from strandline.broker.transactions import verification
 from strandline.broker.transactions.verification import Line, Question, Verification
 from strandline.client.network.connection import ConnectionLost
+from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, NotCoordinator, UnsupportedVersion
 from strandline.protocol.messages.control import (
     UpdateMetadataBroker,
@@ -55,6 +56,7 @@ class Peer:
         self._answers: list[asyncio.Future[Any]] = []
         self.is_lost = False
         self.closed = False
+        self.versions = {Api.ADD_PARTITIONS_TO_TXN: 5}
 
     async def connect(self, deadline: float) -> Any:
         self.connections += 1
@@ -199,6 +201,15 @@ async def test_epochs_of_different_producer_ids_are_not_compared() -> None:
     await desk.peer.asked(2)
     desk.peer.answer()
     assert await rightful == {A: ErrorCode.NONE}
+    await desk.stop()
+
+
+async def test_a_coordinator_of_before_kafka_3_5_is_not_asked() -> None:
+    """It knows no question between brokers, and would hang up on one: Kafka's leaders trust then, too."""
+    desk = Desk()
+    desk.peer.versions = {Api.ADD_PARTITIONS_TO_TXN: 3}
+    assert await desk.ask("one", A, B) == {A: ErrorCode.NONE, B: ErrorCode.NONE}
+    assert not desk.peer.requests
     await desk.stop()
 
 

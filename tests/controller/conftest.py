@@ -5,16 +5,19 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from kazoo.client import KazooClient
 
+from strandline.broker.network.api_ranges import BETWEEN_BROKERS
 from strandline.controller.challenges import Respondent
 from strandline.controller.controller import Controller, ControllerOptions
 from strandline.protocol.connection import frame_response
 from strandline.protocol.messages import control
+from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import SessionState
 from strandline.zookeeper.kazoo_client import KazooZkClient
@@ -152,6 +155,8 @@ class FakeBroker:
         self.random_bytes = random_bytes or begins_at_the_first
         self.zk = KazooZkClient(hosts, session_ms, connect_timeout_s=10)
         self.requests: list[Any] = []
+        self.speaks: dict[int, int] = {}  # the highest version, where it is not the newest
+        self.versions: dict[int, int] = {}  # of the last request of each kind
         self.heard_at: dict[tuple[str, int], float] = {}
         self.incarnation = 0
         self.answers_challenges = True
@@ -194,7 +199,13 @@ class FakeBroker:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             head, request = await read_request(reader)
-            answer = self._obey(request)
+            self.versions[head.api_key] = head.version
+            if isinstance(request, ApiVersionsRequest):
+                speaks = self.speaks
+                rows = [replace(r, max_version=speaks.get(r.api_key, r.max_version)) for r in BETWEEN_BROKERS]
+                answer: Any = ApiVersionsResponse(api_keys=rows)
+            else:
+                answer = self._obey(request)
             writer.writelines(frame_response(head.api_key, head.version, head.correlation_id, answer))
 
     def _obey(self, request: Any) -> Any:

@@ -13,6 +13,7 @@ from strandline.base.types import KAFKAS, TopicPartition
 from strandline.controller.planning.decision_notes import standing
 from strandline.controller.planning.elections import first_state, is_intact, is_reborn, next_state
 from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
+from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
 from strandline.protocol.messages import control, producers
 from strandline.protocol.primitives import NO_UUID
@@ -209,6 +210,18 @@ async def test_a_topic_that_is_not_there_and_a_leader_of_an_earlier_start(fake_b
         theirs.epoch -= 1
         with pytest.raises(StaleBrokerEpoch):
             await ask(one, theirs, change(UUID(int=9), [2]))
+
+
+async def test_a_broker_of_an_earlier_kafka_is_told_in_the_versions_that_it_speaks(fake_broker: Any) -> None:
+    """Kafka 2.8: topic ids, but no recovery state."""
+    async with beside(fake_broker) as (one, theirs):
+        theirs.fake.speaks = {Api.LEADER_AND_ISR: 5, Api.UPDATE_METADATA: 7, Api.STOP_REPLICA: 3}
+        assert theirs.fake.versions[Api.LEADER_AND_ISR] == 7
+        theirs.fake.hang_up()
+        assert (await create(one, "u", -1, -1, assignments=assignment((2, 1)))).error_code == 0
+        await until(lambda: ("u-0", 0) in theirs.fake.heard_at)
+        assert theirs.fake.versions[Api.LEADER_AND_ISR] == 5
+        await until(lambda: theirs.fake.versions[Api.UPDATE_METADATA] == 7)
 
 
 async def test_blocks_of_producer_ids_do_not_overlap(fake_broker: Any) -> None:
