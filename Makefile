@@ -8,6 +8,7 @@ FRAMES ?= 100000000
 FUZZED ?=
 SEED ?= 1
 MINUTES ?= 10
+WORKERS ?= 4
 
 .PHONY: anomalies setup check test storage-long simulate-long conformance-long suites faults mixed moves upgrades drills compatibility spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
 
@@ -36,9 +37,10 @@ check: setup
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q --no-header tests/test_tidy.py tests/test_circles.py tests/test_docs.py tests/test_ways.py tests/mutation
 
-# Two files at a time, the long ones first (tests/conftest.py).
+# Some files at a time, the long ones first (tests/conftest.py). For most of its time a test waits for a cluster:
+# two cores have time for four.
 test: setup
-	$(BIN)/python -m pytest -ra --no-header -n 2 --no-loadscope-reorder tests
+	$(BIN)/python -m pytest -ra --no-header -n $(WORKERS) --no-loadscope-reorder tests
 
 storage-long: setup
 	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=0 tests/storage

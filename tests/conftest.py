@@ -33,25 +33,27 @@ settings.load_profile("same")
 ROOT = Path(__file__).resolve().parent.parent
 
 SHARED = {
-    "spark": re.compile(r"\b(spark|both|strandline_cluster): "),
-    "conformance": re.compile(r"\b(running|drivers|driver|administrator|ours|healed): "),
+    "spark": re.compile(r"\b(spark|both): SparkSession|\bstrandline_cluster: Any"),
+    "conformance": re.compile(
+        r"\b(running|healed): LocalCluster|\b(drivers|driver|administrator|ours): (Any|dict)"
+    ),
 }
 """What is started once and shared by many files, and how a file of tests asks for it."""
 
 LONGEST = (
-    "group:spark", "group:conformance", "simulation/test_seeds.py", "client/spark/test_shipping.py",
-    "integration/test_recovery.py", "integration/test_why.py", "conformance/differential", "group:docker",
-    "client/spark/test_oldest_pyspark.py", "testing/verify/test_short.py", "conformance/test_leader_moves.py",
-    "bench", "upgrade", "mixed", "integration", "fuzzing", "conformance", "protocol/test_columns.py",
-    "protocol/test_kernel.py",
-    "protocol/test_kernel_build.py", "storage/test_corruption_sweep.py", "group:cli", "simulation",
-    "test_tidy.py",
+    "group:conformance", "group:spark", "group:docker", "mixed", "group:cli", "upgrade",
+    "simulation/test_seeds.py", "integration/test_operations_page.py", "client/spark/test_oldest_pyspark.py",
+    "bench/test_systems.py", "integration/test_kills.py", "conformance/differential",
+    "conformance/test_leader_moves.py", "testing/verify/test_short.py", "conformance", "web", "fuzzing",
+    "integration/test_recovery.py", "integration/test_why.py", "client/spark/test_shipping.py", "suites",
+    "storage/test_corruption_sweep.py", "integration", "testing/test_embedded.py", "observability",
+    "protocol/test_kernel_build.py", "protocol/test_columns.py", "simulation", "test_tidy.py",
 )  # fmt: skip
-"""What takes half a minute or more, in the order in which it is begun; everything else follows."""
+"""What takes a quarter of a minute or more, in the order in which it is begun; everything else follows."""
 
 
 class Side(LoadFileScheduling):
-    """Files side by side, in two processes; but what shares a Spark session, or a cluster, in one of them."""
+    """Files side by side, in processes; but what shares a Spark session, or a cluster, in one of them."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
