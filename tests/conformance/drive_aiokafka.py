@@ -16,6 +16,7 @@ from strandline.client.loop_thread import LoopThread
 
 KINDS: dict[str, dict[str, Any]] = {
     "default": {},
+    "quick": {"heartbeat_interval_ms": 500},
     "range": {"partition_assignment_strategy": (RangePartitionAssignor,)},
 }
 

@@ -12,6 +12,7 @@ from driving import CODECS, Read, Row
 EARLIEST = -2
 KINDS = {
     "default": {"group.protocol": "classic"},
+    "quick": {"group.protocol": "classic", "heartbeat.interval.ms": 500},
     "range": {"partition.assignment.strategy": "range"},
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
     "consumer": {"group.protocol": "consumer"},

@@ -13,6 +13,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 KINDS: dict[str, dict[str, Any]] = {
     "default": {},
+    "quick": {"heartbeat_interval_ms": 500},
     "range": {"partition_assignment_strategy": [RangePartitionAssignor]},
     "cooperative": {"partition_assignment_strategy": [CooperativeStickyAssignor]},
 }

@@ -18,6 +18,7 @@ from driving import CODECS, Read, Row
 DELIMITER = "|"
 KINDS = {
     "default": [],
+    "quick": ["-X", "heartbeat.interval.ms=500"],
     "range": ["-X", "partition.assignment.strategy=range"],
     "cooperative": ["-X", "partition.assignment.strategy=cooperative-sticky"],
 }

@@ -15,6 +15,7 @@ EARLIEST, LATEST = -2, -1
 BYTES = {"serializer": "bytes", "key_serializer": "bytes"}
 KINDS: dict[str, dict[str, Any]] = {
     "default": {},
+    "quick": {"heartbeat_interval_ms": 500},
     "range": {"partition_assignment_strategy": ("range",)},
     "cooperative": {"partition_assignment_strategy": ("cooperative-sticky",)},
 }

@@ -3,7 +3,8 @@
 A `Driver` wraps one unmodified client with its default settings. What a client has no call for
 (kcat creates no topics and asks nothing about groups) is said by `can`: "admin" or not; what else it lacks
 stands in `matrix/declared.py`. The kinds of `member` are ways to share partitions: "default" (what the client
-does unasked), "range", "cooperative" (sticky, without stopping everybody) and "consumer" (KIP-848).
+does unasked), "quick" (the same, with heartbeats every half second: so soon does a member hear of others),
+"range", "cooperative" (sticky, without stopping everybody) and "consumer" (KIP-848).
 """
 
 import time

@@ -27,11 +27,11 @@ HERE = Path(__file__).parent / "probes"
 PARTITIONS = 3
 RECORDS = 600
 BOTH, ALONE = ("a", "b"), ("a",)
-COPIERS = [  # client, group protocol, names
+COPIERS = [  # client, group protocol, names; those that are long are in `make test` with the other protocol
     ("strandline", "classic", BOTH),
-    ("librdkafka", "classic", BOTH),
+    pytest.param("librdkafka", "classic", BOTH, marks=pytest.mark.long),
     ("librdkafka", "consumer", BOTH),
-    ("java", "classic", BOTH),
+    pytest.param("java", "classic", BOTH, marks=pytest.mark.long),
     ("java", "consumer", BOTH),
     ("aiokafka", "classic", ALONE),  # it does not say for which member it commits
 ]

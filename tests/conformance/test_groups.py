@@ -24,14 +24,14 @@ def test_two_members_share_commit_and_go_on(driver: Any, ours: Any, topic: str) 
             found.extend(one.row for one in member.poll())
         return True
 
-    with driver.member(topic, group) as one:
+    with driver.member(topic, group, "quick") as one:
         until(lambda: poll(one) and len(found) >= 100, "the lone member reads everything")
         assert one.assignment() == PARTITIONS
         if "admin" in driver.can:
             one.commit()
             committed = [driver.committed(topic, group, partition) for partition in sorted(PARTITIONS)]
             assert committed == [driver.ends(topic, partition)[1] for partition in sorted(PARTITIONS)]
-        with driver.member(topic, group) as two:
+        with driver.member(topic, group, "quick") as two:
 
             def shared() -> bool:
                 poll(one, two)
@@ -45,7 +45,7 @@ def test_two_members_share_commit_and_go_on(driver: Any, ours: Any, topic: str) 
     assert sorted(found) == sorted(rows("first") + rows("second"))
     ours.produce(topic, rows("third"), "none", idempotent=True)
     found.clear()
-    with driver.member(topic, group) as late:
+    with driver.member(topic, group, "quick") as late:
         until(lambda: poll(late) and len(found) >= 100, "the group goes on where it was")
     assert sorted(found) == sorted(rows("third"))
 
@@ -53,7 +53,7 @@ def test_two_members_share_commit_and_go_on(driver: Any, ours: Any, topic: str) 
 def test_groups_are_listed_and_described(administrator: Any, topic: str) -> None:
     driver = administrator
     group = f"group-{uuid.uuid4().hex[:12]}"
-    with driver.member(topic, group) as member:
+    with driver.member(topic, group, "quick") as member:
         until(lambda: member.poll() or member.assignment() == PARTITIONS, "the member has its partitions")
         assert group in driver.groups()
         assert driver.group_state(group) == "stable"
@@ -76,8 +76,8 @@ def test_clients_of_two_kinds_in_one_group(
     found: list[Row] = []
     with ExitStack() as members:
         both = [
-            members.enter_context(ours.member(topic, group, **ours_by)),
-            members.enter_context(drivers[other].member(topic, group)),
+            members.enter_context(ours.member(topic, group, "quick", **ours_by)),
+            members.enter_context(drivers[other].member(topic, group, "quick")),
         ]
 
         def shared() -> bool:

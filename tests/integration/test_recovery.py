@@ -24,7 +24,7 @@ LOSSLESS_ALONE = {
     "default.replication.factor": "3",
     "min.insync.replicas": "1",
     "auto.leader.rebalance.enable": "false",  # leaders go back here when somebody asks for it
-    "zookeeper.session.timeout.ms": "6000",  # how long nobody may lead after all were killed at once
+    "zookeeper.session.timeout.ms": "4000",  # how long nobody may lead after all were killed at once
 }
 
 
