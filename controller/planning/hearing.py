@@ -19,12 +19,7 @@ def begun(
     state: ClusterState, written: Mapping[TopicPartition, PartitionState]
 ) -> Mapping[TopicPartition, int]:
     """`untold` after these writes: each new leader has yet to hear of its epoch."""
-    before = state.partitions
-    begun = {
-        q: s.leader_epoch
-        for q, s in written.items()
-        if s.leader != NO_LEADER and (q not in before or before[q].leader_epoch != s.leader_epoch)
-    }
+    begun = {q: s.leader_epoch for q, s in written.items() if s.leader != NO_LEADER}
     return {**state.untold, **begun} if begun else state.untold
 
 

@@ -210,6 +210,7 @@ def _topics_read(state: ClusterState, event: plans.TopicsRead) -> Plan:
         in_flight=waiting,
         deletions=pending,
         untold={q: epoch for q, epoch in state.untold.items() if q.topic not in lost},
+        unshown=frozenset(q for q in state.unshown if q.topic not in lost),
         broken=frozenset(q for q in state.broken if q.topic not in lost and q.topic not in event.topics),
     )
     state = reassignment.reassigned(before, event.topics, state)
@@ -256,11 +257,23 @@ def _states_read(state: ClusterState, event: plans.StatesRead) -> Plan:
         broken=(state.broken - event.states.keys()) | event.broken,
     )
     state, repairs = _judge(state, sorted(event.states))
-    told = [q for q in news if q not in state.in_flight and not state.is_ending(q.topic)]
+    late = {q for q in state.unshown.intersection(event.states) if state.replicas(q)}
+    state, told = _held_back(state, {*news, *late})
     if not told:
         return state, repairs
-    requests = leader_and_isr(state, [q for q in elected if q in told])
+    requests = leader_and_isr(state, [q for q in told if q in late or q in elected])
     return state, [*repairs, *requests, update_metadata(state, state.live, told)]
+
+
+def _held_back(
+    state: ClusterState, news: Iterable[TopicPartition]
+) -> tuple[ClusterState, list[TopicPartition]]:
+    """Of these partitions with news, those to tell of now. The others are being written: what is written will
+    be told, or, if another write was faster, what is read after that.
+    """
+    due = frozenset(q for q in news if not state.is_ending(q.topic))
+    held = due.intersection(state.in_flight)
+    return replace(state, unshown=(state.unshown - due) | held), sorted(due - held)
 
 
 def _states_written(state: ClusterState, event: plans.StatesWritten) -> Plan:
@@ -268,10 +281,16 @@ def _states_written(state: ClusterState, event: plans.StatesWritten) -> Plan:
     new = frozenset(q for q in event.written if q not in state.partitions)
     done = event.written.keys() | event.moved
     losses = unclean_recovery.losses(state, event.written)
+    newest = {  # its leader may have written since
+        q: s
+        for q, s in event.written.items()
+        if q not in state.partitions or s.version >= state.partitions[q].version
+    }
     state = replace(
-        state.with_partitions({q: s for q, s in event.written.items() if state.replicas(q)}),
+        state.with_partitions({q: s for q, s in newest.items() if state.replicas(q)}),
         in_flight={q: s for q, s in state.in_flight.items() if q not in done},
-        untold=hearing.begun(state, event.written),
+        untold=hearing.begun(state, newest),
+        unshown=state.unshown.difference(event.written),
     )
     written = sorted(q for q in event.written if state.replicas(q) and not state.is_ending(q.topic))
     state, departed = reassignment.landed(state, event)
@@ -318,8 +337,7 @@ def _answered(state: ClusterState, event: plans.ReplicasAnswered) -> Plan:
         unheard=hearing.with_start(state.unheard, start, waited - heard) if heard else state.unheard,
     )
     state, repairs = _judge(state, sorted((before ^ offline) | (full_before ^ full) | heard))
-    told = [q for q in moved if q in state.partitions and q not in state.in_flight]
-    told = [q for q in told if state.replicas(q) and not state.is_ending(q.topic)]
+    state, told = _held_back(state, (q for q in moved if q in state.partitions and state.replicas(q)))
     news = [update_metadata(state, state.live, told)] if told else []
     state, resumed = topic_deletion.resume(state)
     return state, [*repairs, *news, *resumed]
@@ -381,11 +399,10 @@ def _judge(
         commands.append(plans.WriteStates(writes))
     if births:
         commands.append(plans.CreateStates(births))
-    state = replace(
-        state,
-        in_flight={**state.in_flight, **writes, **births},
-        preferring=state.preferring.difference(judged) if state.preferring else state.preferring,
-    )
+    if state.preferring:  # what is asked for and written now may have to be written once more
+        held = state.preferring.difference(q for q in judged if q not in writes)
+        state = replace(state, preferring=held)
+    state = replace(state, in_flight={**state.in_flight, **writes, **births})
     state, moves = reassignment.depart(state, judged, writes)
     state, questions = unclean_recovery.search(state, judged)
     return state, [*commands, *moves, *questions]

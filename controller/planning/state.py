@@ -206,6 +206,7 @@ class ClusterState:
     `unheard`: replicas of a broker with failed directories that has not said yet whether they lie in one;
     `undeleted`: replicas that have moved away from the broker and could not be deleted there.
     `untold`: leader epochs that this controller has begun, and whose leader has not confirmed that it knows.
+    `unshown`: partitions with news that brokers are not told yet, because they are being written.
     `partitions` is what ZooKeeper is known to hold; `in_flight` is what has been written since, unconfirmed.
     """
 
@@ -224,6 +225,7 @@ class ClusterState:
     unheard: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
     undeleted: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
     untold: Mapping[TopicPartition, int] = field(default_factory=dict)
+    unshown: frozenset[TopicPartition] = frozenset()
     departures: Mapping[TopicPartition, Departure] = field(default_factory=dict)
     unannounced: frozenset[TopicPartition] = frozenset()  # their leaders do not know their replicas yet
     min_isr: int = 1  # default of min.insync.replicas

@@ -20,11 +20,14 @@ from .copies import COPIES
 from .history import judge
 from .invariants import Checks
 from .ledger import Ledger
+from .pictures import disagreement
 from .reading import contents, newest, numbers, whole
 
 T = TypeVar("T")
 
 SETTLE_S = 20.0
+TOLD_S = 10.0
+"""How soon every broker knows the last change: a leader notifies the controller after a second."""
 
 
 class Judging:
@@ -64,6 +67,14 @@ class Judging:
             isinstance(leader.isr, Settled) for leader in leaders if leader is not None
         )
 
+    async def wait_told(self, within_s: float = TOLD_S) -> None:
+        """Wait until all brokers know how things stand. Raises Violation if that takes too long."""
+        deadline = self.cluster.loop.now + within_s
+        while (what := disagreement(self.cluster.nodes, self.checks.states.latest)) is not None:
+            if self.cluster.loop.now > deadline:
+                raise Violation(f"I25: after {within_s:g} s without faults {what}")
+            await asyncio.sleep(0.1)
+
     def _picture(self) -> str:
         states = [(str(tp), state) for tp, state in sorted(self.checks.states.latest.items())]
         controllers = [id for id, node in self.cluster.nodes.items() if node.broker.controller.active]
@@ -74,6 +85,7 @@ class Judging:
         checks, ledger = self.checks, self.ledger
         checks.look()
         await self._settle()
+        await self.wait_told()
         checks.look()
         if ledger.refused:
             raise Violation(f"liveness: a send failed for good: {ledger.refused[0]}")

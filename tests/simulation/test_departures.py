@@ -1,10 +1,15 @@
 """Scripted worlds: what is not left to chance about controllers, stops and power."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 
+from strandline.base.types import TopicPartition
+from strandline.controller.active_controller import ActiveController
+from strandline.controller.planning import plans
+from strandline.controller.planning.preferred import imbalanced
+from strandline.controller.requests.election_requests import FIRST_BALANCE_S
 from strandline.controller.takeover_backoff import TakeoverBackoff
 from strandline.simulation.cluster import BROKERS
 from strandline.simulation.environment.zk_client import ADDRESS
@@ -144,5 +149,41 @@ def test_nobody_waits_for_a_broker_that_shuts_down(id: int) -> None:
         assert world.ledger.history.longest_gap_s(since_s=began) < 1.2, "that is a resting producer, at most"
         states = [world.checks.states.latest[tp] for tp in world.ledger.partitions]
         assert all(state["leader"] not in (-1, id) and id not in state["isr"] for state in states)
+
+    play(story)
+
+
+async def restart(world: World, id: int) -> None:
+    await world.loop.spawn(world.cluster.hosts[id], world.cluster.nodes[id].stop())
+    world.cluster.crash(id)
+    world.cluster.start(id)
+    await world.judging.wait_healed(20)
+
+
+def test_an_isr_that_grows_while_leaders_are_balanced_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rolling restart. When the last controller reads which ISRs have grown, it has just begun to give
+    leaderships back to the brokers before: one of two writes fails, and nobody was ever told of the other.
+    """
+    read = ActiveController._read
+
+    due = [0]  # percent
+
+    async def balanced(active: ActiveController, partitions: Iterable[TopicPartition]) -> None:
+        if due and {*partitions}.intersection(imbalanced(active.state, 0)):
+            active.post(plans.RebalanceDue(due.pop()))
+        await read(active, partitions)
+
+    async def story(world: World) -> None:
+        replicas = world.cluster.topic("numbers")["partitions"].values()
+        while not any(third == controller(world) for _, _, third in replicas):
+            await restart(world, controller(world))
+        await asyncio.sleep(FIRST_BALANCE_S)
+        first, second, last = next(each for each in replicas if each[2] == controller(world))
+        await restart(world, first)
+        with monkeypatch.context() as patched:
+            patched.setattr(ActiveController, "_read", balanced)
+            await restart(world, last)
+            await world.judging.wait_told(3)  # before the balance is looked at by itself
+        assert controller(world) in (first, second) and not due
 
     play(story)

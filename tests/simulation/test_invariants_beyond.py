@@ -13,6 +13,7 @@ import pytest
 from strandline.base.tasks import Tasks
 from strandline.base.types import TopicPartition
 from strandline.broker.handlers.groups import offsets
+from strandline.broker.metadata.cache import Picture
 from strandline.broker.replicas.partition import Partition
 from strandline.client.consumer.consumer import Consumer
 from strandline.client.results import ConsumerRecord
@@ -185,6 +186,67 @@ def test_a_broker_that_registers_again_does_not_keep_its_partitions_waiting() ->
             await asyncio.sleep(0.1)
 
     assert said(expire) == ""
+
+
+# --- I25: what brokers tell of the cluster ----------------------------------------------------------
+
+
+def picture_of_a_follower(world: World, change: Callable[[Picture], Picture]) -> None:
+    """One broker believes something else."""
+    cache = world.cluster.nodes[follower(world)[0]].broker.cache
+    cache.picture = change(cache.picture)
+
+
+def without_a_member(picture: Picture) -> Picture:
+    topic = picture.topics[T0.topic]
+    shrunk = replace(topic.partitions[0], isr=topic.partitions[0].isr[:-1])
+    changed = replace(topic, partitions={**topic.partitions, 0: shrunk})
+    return replace(picture, topics={**picture.topics, T0.topic: changed})
+
+
+def without_a_topic(picture: Picture) -> Picture:
+    return replace(picture, topics={})
+
+
+def without_a_broker(picture: Picture) -> Picture:
+    return replace(picture, brokers=dict(list(picture.brokers.items())[1:]))
+
+
+def under_another_controller(picture: Picture) -> Picture:
+    return replace(picture, controller_id=7)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (without_a_member, "says of numbers-0"),
+        (without_a_topic, "says of numbers-0"),
+        (without_a_broker, "knows the brokers"),
+        (under_another_controller, "takes b7 for the controller"),
+    ],
+)
+def test_a_broker_that_was_not_told_of_a_change_is_found(
+    change: Callable[[Picture], Picture], what: str
+) -> None:
+    async def forget(world: World) -> None:
+        picture_of_a_follower(world, change)
+        await world.judging.wait_told(2)
+
+    told = said(forget)
+    assert "I25" in told and what in told
+
+
+def test_a_leader_that_would_let_nobody_join_is_found() -> None:
+    async def shut_out(world: World) -> None:
+        world.cluster.nodes[world.checks.leader(T0)].broker.shared.membership.live = frozenset()
+        await world.judging.wait_told(2)
+
+    told = said(shut_out)
+    assert "I25" in told and "would let only []" in told
+
+
+def test_brokers_that_were_told_everything_agree() -> None:
+    assert said(lambda world: world.judging.wait_told(2)) == ""
 
 
 # --- what nobody expects ----------------------------------------------------------------------------
