@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..base.types import TopicPartition
-from ..client.admin.descriptions import ClusterDescription, NewTopic
+from ..client.admin.descriptions import ClusterDescription, NewTopic, PartitionDescription
 from ..client.sync import Admin
 from ..local.members import seen_from, title
 from ..local.processes import State, joined
@@ -112,16 +112,23 @@ def _healthy(bootstrap: str, in_sync: bool) -> ClusterDescription:
         admin.create_topics([NewTopic(HEALTH_TOPIC, 1, 1)], validate_only=True)
         moves = moving(admin) if in_sync else {}
         lacking = [
-            f"{topic.name}-{one.partition}"
+            f"{topic.name}-{one.partition} {what}"
             for topic in (admin.describe_topics() if in_sync else ())
             for one in topic.partitions
-            if one.leader < 0
-            or len(one.isr) < len(one.replicas) - _added(moves, TopicPartition(topic.name, one.partition))
+            if (what := _lacks(one, _added(moves, TopicPartition(topic.name, one.partition))))
         ]
         if lacking:
             more = f" and {len(lacking) - NAMED_MAX} more" if len(lacking) > NAMED_MAX else ""
-            raise Failure(f"not in sync: {', '.join(lacking[:NAMED_MAX])}{more}")
+            raise Failure(f"not in sync: {'; '.join(lacking[:NAMED_MAX])}{more}")
         return cluster
+
+
+def _lacks(one: PartitionDescription, added: int) -> str:
+    """What a partition lacks to be in sync; empty if nothing."""
+    if one.leader < 0:
+        return "has no leader"
+    out_of_sync = ", ".join(map(str, one.osr))
+    return f"lacks {out_of_sync}" if len(one.isr) < len(one.replicas) - added else ""
 
 
 def _added(moves: Moves, partition: TopicPartition) -> int:

@@ -31,6 +31,7 @@ def test_life_of_a_cluster(alone) -> None:
     assert alone("health", "-b", first, "--json").json["brokers"] == 3
     find(directory).brokers[3].kill()
     until_under_replicated(alone)
+    assert "watched-0 lacks 3" in alone("health", "--in-sync", expect=1).err
     table = alone("status").out
     assert table.count("under min ISR") == 3 and "under min isr 3" in table
     assert (
