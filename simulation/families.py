@@ -89,6 +89,7 @@ FAMILIES = {
         Family(
             "parted", (*KINDS, "part"), swarms=True, always=("part",) * 12, faults=6, patience_ms=(2_000,)
         ),
+        Family("rolling", ("slow_zookeeper", "roll", "roll"), faults=4),
         Family("unordered", KINDS, swarms=True, always=POWER, is_ordered=False),
         Family("threads", KINDS, swarms=True, interleaves=1.0),
         Family("disks", KINDS, TWO_DIRS, swarms=True, always=("fill", "fill", "break_dir", "break_dir")),

@@ -22,7 +22,7 @@ from ..broker.groups.consumer import heartbeats, reconciliation
 from ..broker.groups.consumer.group import ConsumerGroup
 from ..broker.replicas.isr_writer import IsrWriter
 from ..broker.replicas.partition import Partition
-from ..controller.planning import elections, unclean_recovery
+from ..controller.planning import elections, planner, unclean_recovery
 from ..protocol.batches import read_header
 from ..protocol.errors import ErrorCode
 from ..replication import isr
@@ -158,6 +158,16 @@ def _prune_leaderless(patches: Patches) -> None:
     patches.put(elections, "_leaderless", pruned)
 
 
+def _news_forgotten(patches: Patches) -> None:
+    held_back = planner._held_back
+
+    def forgotten(state: Any, news: Any) -> Any:
+        after, told = held_back(state, news)
+        return dataclasses.replace(after, unshown=state.unshown), told
+
+    patches.put(planner, "_held_back", forgotten)
+
+
 def _balanced_isr_only(patches: Patches) -> None:
     def longest(state: Any, partition: Any, known: Any) -> int | None:
         search = state.recoveries.get(partition)
@@ -283,6 +293,11 @@ MUTANTS = {
     "no_inc": Mutant("the incarnation that joins the ISR is the one that fetched", _no_inc, survives=True),
     "late_expand": Mutant("a write puts the partition state before its checks", _late_expand),
     "prune_leaderless": Mutant("the ISR of a partition without a leader does not change", _prune_leaderless),
+    "news_forgotten": Mutant(
+        "what is read of a partition while it is being written is told in the end",
+        _news_forgotten,
+        ("rolling",),
+    ),
     "balanced_isr_only": Mutant(
         "unclean recovery asks every assigned replica", _balanced_isr_only, families=()
     ),

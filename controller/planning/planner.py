@@ -3,7 +3,7 @@
 An event's facts go into the state. Then every partition that it concerns is judged again (`elections.py`),
 and what should be different is written. Nothing else is remembered: after a write that fails the partition is
 read and judged again, so an event may come twice, late, or together with others.
-A partition with a write in flight is not judged before the answer.
+A partition with a write in flight is not judged before the answer, and news of it are told after that.
 Left to others: topic deletion (`topic_deletion.py`), carrying the commands out
 (`controller/active_controller.py`).
 Why: docs/decisions/0003-pure-rules-thin-shells.md

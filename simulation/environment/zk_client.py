@@ -29,10 +29,9 @@ from ...zookeeper.client import (
 from .host import CrashedHost, Host, current_host
 from .loop import SimLoop
 from .network import ORDER_S
-from .zookeeper import SimSession, SimZooKeeper
+from .zookeeper import LATENCY_S, SimSession, SimZooKeeper
 
 ADDRESS = "zookeeper"
-LATENCY_S = (0.0002, 0.004)
 BEATS_PER_SESSION = 6
 CONNECT_S_MAX = 30.0
 
@@ -287,8 +286,9 @@ class SimZkClient:
             listener(SessionEvent(state, self._generation))
 
     def is_troubled(self, now: float) -> bool:
-        """Whether its connection is down, or its reads lag behind."""
-        return now < self._down_until or self.lag_s > 0.0
+        """Whether its connection is down, its reads lag behind, or ZooKeeper is slow."""
+        is_slow = self._server.latency_s != LATENCY_S
+        return now < self._down_until or self.lag_s > 0.0 or is_slow
 
     def is_cut(self) -> bool:
         """Whether nothing gets through to ZooKeeper; if that lasts, the session ends."""
@@ -299,4 +299,4 @@ class SimZkClient:
         return self._loop.now < self._down_until
 
     def _delay(self) -> float:
-        return self._loop.random.uniform(*LATENCY_S)
+        return self._loop.random.uniform(*self._server.latency_s)

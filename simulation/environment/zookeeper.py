@@ -66,6 +66,7 @@ class NodeBefore(NamedTuple):
 
 
 Fire = Callable[[str], None]
+LATENCY_S = (0.0002, 0.004)
 REMEMBERED_S = 3.0
 """How stale a reader may be: so much history is kept."""
 
@@ -89,6 +90,7 @@ class SimZooKeeper:
         self.clock: Callable[[], float] = float
         self.defer: Callable[[Fire, str], object] = _at_once
         self.grace_s = 0.0  # sessions outlive their timeout by so much
+        self.latency_s = LATENCY_S  # of each request and each answer
         self._past: deque[NodeBefore] = deque()
 
     # ------------------------------------------------------------ sessions

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import asyncio
 
+from ..checks.pictures import disagreement
 from ..cluster import BROKERS, SESSION_S
 from ..environment.host import Host
+from ..trace import Violation
 from .kinds import FaultKinds
 
 PAUSE_S = (0.2, 2 * SESSION_S)
 STOP_WITHIN_S = 15.0
+DOWN_S = (0.0, 4.0)
+BACK_WITHIN_S = 30.0
+LOOK_EVERY_S = 0.1
 CLOCK_JUMP_S = 3 * 3600
 
 
@@ -91,9 +96,38 @@ class ProcessFaults(FaultKinds):
         if not cluster.lives(controller):
             cluster.start(controller)
 
+    async def roll(self) -> None:
+        """All brokers are restarted, the controller last; each is waited for, until everybody knows it."""
+        cluster = self.cluster
+        order = self.random.sample(BROKERS, len(BROKERS))
+        for id in sorted(order, key=lambda id: id == cluster.controller()):
+            await self._shut_down(id)
+            await asyncio.sleep(self.random.uniform(*DOWN_S))
+            for each in BROKERS:
+                if not cluster.lives(each):
+                    cluster.start(each)
+            await self._be_back(id)
+
+    async def _be_back(self, id: int) -> None:
+        """Wait until each replica is in its ISR, and every broker knows that."""
+        deadline = self.cluster.loop.now + BACK_WITHIN_S
+        while not (is_whole := self.checks.is_whole()) or self._disagreement():
+            if self.cluster.loop.now > deadline:
+                what = self._disagreement() if is_whole else "not every replica is in its ISR"
+                violation = Violation(f"I25: {BACK_WITHIN_S:g} s after b{id} came back {what}")
+                self.cluster.trace.fail(violation)
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _disagreement(self) -> str | None:
+        return disagreement(self.cluster.nodes, self.checks.states.latest)
+
     async def stop(self) -> None:
         """A broker is shut down cleanly, and started again after a while."""
-        cluster, id = self.cluster, self._one()
+        await self._shut_down(self._one())
+
+    async def _shut_down(self, id: int) -> None:
+        cluster = self.cluster
         node, host = cluster.nodes.get(id), cluster.hosts.get(id)
         if node is None or host is None or host.stopped:
             return

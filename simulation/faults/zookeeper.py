@@ -6,18 +6,22 @@ Left to others: what that does to requests (`environment/zk_client.py`).
 from __future__ import annotations
 
 from ..cluster import SESSION_S
+from ..environment.zookeeper import LATENCY_S
 from .kinds import FaultKinds
 
 LAG_S = (0.05, 1.0)
 """How far a server of ZooKeeper lags behind."""
+SLOW_S = 0.4
+"""The most that a request, or an answer, takes on its way while ZooKeeper is slow."""
 
 
 class ZooKeeperFaults(FaultKinds):
     """Faults of ZooKeeper, and of the connections to it."""
 
     def end(self) -> None:
-        """Sessions end in time, and nobody reads what is old."""
+        """Sessions end in time, nobody reads what is old, and ZooKeeper is quick."""
         self.cluster.zookeeper.grace_s = 0.0
+        self.cluster.zookeeper.latency_s = LATENCY_S
         for zk in self.cluster.zk_clients.values():
             zk.lag_s = 0.0
 
@@ -47,6 +51,12 @@ class ZooKeeperFaults(FaultKinds):
         """From now on sessions outlive their timeout."""
         self.cluster.zookeeper.grace_s = self.random.uniform(0.0, SESSION_S)
         self.cluster.note(f"sessions expire {self.cluster.zookeeper.grace_s:.2f} s late")
+
+    async def slow_zookeeper(self) -> None:
+        """From now on each answer of ZooKeeper takes up to so long, as on a machine with too much to do."""
+        slowest_s = self.random.uniform(0.0, SLOW_S)
+        self.cluster.zookeeper.latency_s = (LATENCY_S[0], LATENCY_S[1] + slowest_s)
+        self.cluster.note(f"requests to ZooKeeper, and its answers, take up to {slowest_s:.2f} s")
 
     async def stale_reads(self) -> None:
         """A broker reads from a server that lags behind."""

@@ -44,6 +44,7 @@ TRANSCRIPTS = {
     "no_inc": "brokers/empty_disk.txt",
     "late_expand": "brokers/late_expand.txt",
     "prune_leaderless": "planner_prune_leaderless.txt",
+    "news_forgotten": "planner_overtaken.txt",
     "balanced_isr_only": "planner_recovery.txt",
     "dup_ack_early": "brokers/dup_ack_early.txt",
     "fetch_before_write": "brokers/fetch_before_write.txt",

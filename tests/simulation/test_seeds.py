@@ -13,6 +13,7 @@ from strandline.simulation.world import Outcome, World, run_seed
 EVERY_RUN = {
     "plain": 12, "failover": 5, "flushed": 5, "disks": 6, "dark": 8, "moving": 4, "topics": 5,
     "groups": 4, "transactions": 3, "assigned": 4, "threads": 5, "unordered": 6, "parted": 3,
+    "rolling": 2,
 }  # fmt: skip
 """As few as show that everything happens; `make simulate-long` looks for what is rare."""
 LONG_RUN = dict.fromkeys(EVERY_RUN, 100)

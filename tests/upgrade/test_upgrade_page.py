@@ -12,6 +12,10 @@ from tests.integration.test_operations_page import WARM, blocks, shell
 from tests.upgrade.versions import command_of, sources_of
 
 EARLIER = "42e8567"  # the earlier version must have the commands of the page
+WITHOUT_BALANCE = {"auto.leader.rebalance.enable": "false"}
+"""A controller of the earlier version may forget to tell of an ISR that grows while it gives leaderships back
+(5 s after its election): no broker's metadata is right until the next change, and `health` waits in vain.
+"""
 
 
 @pytest.fixture
@@ -24,7 +28,7 @@ def home(earlier: Path, tmp_path: Path) -> Iterator[Path]:
     """The home of somebody whose `strandline` is the earlier one, with the new one beside it."""
     command_of(earlier, tmp_path / "bin")
     command_of(None, tmp_path / "strandline-new" / "bin")
-    cluster = LocalCluster(tmp_path / ".strandline", 3)
+    cluster = LocalCluster(tmp_path / ".strandline", 3, settings=WITHOUT_BALANCE)
     for broker in cluster.brokers.values():
         broker.environment["PYTHONPATH"] = str(earlier)
     cluster.start()
