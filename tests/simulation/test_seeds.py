@@ -1,6 +1,7 @@
 """Seeds: the whole cluster in virtual time, under drawn faults; and how much happens in them."""
 
 import hashlib
+import re
 import subprocess
 import sys
 
@@ -99,13 +100,13 @@ def test_a_trace_tells_who_said_what_to_whom() -> None:
     for sentence in (
         ": LeaderAndIsr numbers-0: leader ",
         "Fetch numbers-0 from ",
-        " to b1: Produce numbers-",
+        r" to b\d: Produce numbers-",
         "OffsetForLeaderEpoch numbers-",
         ", high watermark ",
         "ZooKeeper accepts from b",
         "if /controller_epoch has version ",
     ):
-        assert sentence in told, sentence
+        assert re.search(sentence, told), sentence
 
 
 @pytest.mark.parametrize("name", ["plain", "flushed"])
