@@ -10,7 +10,7 @@ SEED ?= 1
 MINUTES ?= 10
 WORKERS ?= 4
 
-.PHONY: anomalies setup check test storage-long simulate-long conformance-long suites faults mixed moves upgrades drills compatibility spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
+.PHONY: anomalies setup check test storage-long simulate-long conformance-long verify-long suites faults mixed moves upgrades drills compatibility spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -62,6 +62,10 @@ anomalies: setup
 # Brokers of earlier versions and of this one in one cluster, back and forth under load: writes upgrades.log.
 upgrades: setup
 	UPGRADE_MINUTES=$(MINUTES) UPGRADE_SEED=$(SEED) $(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=0 tests/upgrade
+
+# Bugs that are planted, Kafka's own, an interrupt: `strandline verify` finds and mends them. Some as root.
+verify-long: setup
+	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=600 tests/anomalies tests/cli tests/testing
 
 spark-matrix: setup
 	$(BIN)/python -m pytest -ra --no-header -m "matrix or not matrix" tests/client/spark/parity
