@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from driving import until
-from probing import PROBES, Probe, now_ms, start
+from probing import EVERY_MS, PROBES, Probe, now_ms, start
 
 from strandline.base.types import TopicPartition
 from strandline.client.loop_thread import LoopThread
@@ -129,11 +129,11 @@ class Stage:
             request_timeout_ms=5_000,
         )
 
-    def launch(self, name: str, command: list[str]) -> None:
-        """Start a probe on a topic of its own."""
+    def launch(self, name: str, command: list[str], every_ms: int = EVERY_MS) -> None:
+        """Start a probe on a topic of its own, which writes every so many ms."""
         topic = f"moves-{name}"
         self.admin.create_topic(topic, 1, 3)
-        self.probes[name] = start(name, command, self.system.bootstrap, topic, self.folder)
+        self.probes[name] = start(name, command, self.system.bootstrap, topic, self.folder, every_ms)
 
     @property
     def places(self) -> list[TopicPartition]:

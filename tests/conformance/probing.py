@@ -215,12 +215,14 @@ def _silence(times: list[float], since_ms: float) -> float:
     return max(gaps, default=math.inf) / 1000
 
 
-def start(name: str, command: list[str], bootstrap: str, topic: str, folder: Path) -> Probe:
-    """Start a probe; its standard error goes to a file in `folder`."""
+def start(
+    name: str, command: list[str], bootstrap: str, topic: str, folder: Path, every_ms: int = EVERY_MS
+) -> Probe:
+    """Start a probe that writes every so many ms; its standard error goes to a file in `folder`."""
     errors = folder / f"{name}.err"
     with errors.open("ab") as file:
         process = subprocess.Popen(
-            [*command, bootstrap, topic, str(EVERY_MS)],
+            [*command, bootstrap, topic, str(every_ms)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=file,
