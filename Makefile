@@ -10,7 +10,7 @@ SEED ?= 1
 MINUTES ?= 10
 WORKERS ?= 4
 
-.PHONY: anomalies setup check test storage-long simulate-long conformance-long verify-long suites faults mixed moves upgrades drills compatibility spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
+.PHONY: anomalies setup check test storage-long simulate-long conformance-long verify-long suites faults mixed moves upgrades drills compatibility spark-matrix spark-long docker-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -72,6 +72,10 @@ spark-matrix: setup
 
 spark-long: setup
 	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=600 tests/client/spark
+
+# Images are built twice, and a year of flights goes through the compose profile `spark`: ten minutes.
+docker-long: setup
+	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=0 tests/docker
 
 # The pictures of docs/drills.md, by its own commands: three minutes. With ONLY=1,2 some of them.
 drills: setup

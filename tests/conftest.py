@@ -121,7 +121,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Side:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes minutes is run when it is asked for: `make storage-long`, `simulate-long`, `faults`,
-    `spark-matrix`, `spark-long`, `conformance-long`, `verify-long`, `mixed`, `upgrades`, `pipeline-test`.
+    `spark-matrix`, `spark-long`, `conformance-long`, `verify-long`, `docker-long`, `mixed`, `upgrades`,
+    `pipeline-test`.
     """
     for marker in ("long", "faults", "matrix"):
         if marker not in config.option.markexpr:

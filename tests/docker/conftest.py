@@ -52,6 +52,14 @@ def images(engine: docker.DockerClient) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
+def spark_wheels(images: dict[str, str]) -> None:
+    """What the stage `spark` of the image installs, too, where nothing can be pulled."""
+    if images == STAND_INS:
+        environment = {**os.environ, "WITH_SPARK": "1"}
+        subprocess.run(["deploy/base-images"], cwd=ROOT, env=environment, check=True)
+
+
+@pytest.fixture(scope="session")
 def stack(engine: docker.DockerClient, images: dict[str, str]) -> Iterator[Compose]:
     """ZooKeeper and three brokers started from nothing; taken down with their volumes at the end."""
     command = OLD if version_of(OLD) else TODAY

@@ -13,7 +13,7 @@ BOOTSTRAP = "localhost:9092,localhost:9093,localhost:9094"
 NAMES = [f"strandline-broker-{id}" for id in (1, 2, 3)]
 
 
-def wait(what: str, holds: Callable[[], bool], within_s: float = 90) -> float:
+def wait(what: str, holds: Callable[[], bool], within_s: float = 90, look_every_s: float = 0.1) -> float:
     """Wait until `holds()`; how many seconds it took."""
     began, limit_s = time.monotonic(), within_s
     while True:
@@ -25,7 +25,7 @@ def wait(what: str, holds: Callable[[], bool], within_s: float = 90) -> float:
         if time.monotonic() > began + limit_s:
             limit_s = within_s * machine_is_slower()
         assert time.monotonic() < began + limit_s, f"not within {limit_s:.0f} s: {what}"
-        time.sleep(0.1)
+        time.sleep(look_every_s)
 
 
 def health(engine: docker.DockerClient, name: str) -> str:
