@@ -37,11 +37,12 @@ SHARED = {
     "conformance": re.compile(
         r"\b(running|healed): LocalCluster|\b(drivers|driver|administrator|ours): (Any|dict)"
     ),
+    "mixed": re.compile(r"\bpair: KafkaPlace"),
 }
 """What is started once and shared by many files, and how a file of tests asks for it."""
 
 LONGEST = (
-    "group:conformance", "group:spark", "group:docker", "mixed", "group:cli", "upgrade",
+    "group:conformance", "group:spark", "group:docker", "mixed", "group:mixed", "group:cli", "upgrade",
     "simulation/test_seeds.py", "integration/test_operations_page.py", "client/spark/test_oldest_pyspark.py",
     "bench/test_systems.py", "integration/test_kills.py", "conformance/differential",
     "conformance/test_leader_moves.py", "testing/verify/test_short.py", "conformance", "web", "fuzzing",
@@ -62,7 +63,8 @@ class Side(LoadFileScheduling):
 @cache
 def shared_by(file: str) -> str | None:
     """The group to which a file of tests belongs, if it belongs to one."""
-    group = "conformance" if file.startswith("tests/conformance/") else "spark"
+    folder = file.split("/")[1]
+    group = folder if folder in SHARED else "spark"
     text = (ROOT / file).read_text()
     return f"group:{group}" if SHARED[group].search(text) else None
 
@@ -74,7 +76,7 @@ def scope_of(nodeid: str) -> str:
         return "group:cli"
     if file.startswith("tests/docker/"):  # one cluster at a time: its ports are those that users have
         return "group:docker"
-    if file.startswith(("tests/client/spark/", "tests/conformance/")):
+    if file.startswith(("tests/client/spark/", "tests/conformance/", "tests/mixed/")):
         return shared_by(file) or file
     return file
 

@@ -1,5 +1,6 @@
 """Transactions at real brokers, request by request: a partition takes what the coordinator knows of."""
 
+import time
 from typing import Any
 
 import pytest
@@ -74,7 +75,8 @@ class Producer:
         builder = BatchBuilder(
             producer_id=self.id, producer_epoch=self.epoch, base_sequence=self.sequence, transactional=True
         )
-        builder.append(1_000, b"k", b"%d" % self.sequence, [])
+        now_ms = int(time.time() * 1000)  # of long ago, Kafka would roll segments, and delete them
+        builder.append(now_ms, b"k", b"%d" % self.sequence, [])
         data = TopicProduceData(
             name=self.topic, partition_data=[PartitionProduceData(index=0, records=builder.build())]
         )
@@ -127,7 +129,7 @@ def read(cluster: LocalCluster, topic: str, leader: int) -> tuple[int, int, list
     with Wire(cluster.brokers[leader].port) as wire:
         data = wire.ask(request, 11).responses[0].partitions[0]
     offsets = [one.base_offset for _, one in headers(bytes(data.records)) if not one.is_control]
-    first = [one.first_offset for one in data.aborted_transactions]
+    first = [one.first_offset for one in data.aborted_transactions or ()]  # null with Kafka
     return data.high_watermark, data.last_stable_offset, offsets, first
 
 
