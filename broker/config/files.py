@@ -97,11 +97,17 @@ def load(
     path: str = "server.properties",
 ) -> LoadedConfig:
     """The configuration from all sources together. BrokerConfigError lists everything that is wrong."""
-    settings = [
-        *from_properties(properties, path),
-        *from_environment(environment or {}),
-        *from_overrides(overrides),
-    ]
+    return config_of(
+        [
+            *from_properties(properties, path),
+            *from_environment(environment or {}),
+            *from_overrides(overrides),
+        ]
+    )
+
+
+def config_of(settings: Sequence[Setting]) -> LoadedConfig:
+    """The configuration that these settings make; the last of a name counts. Raises as `load` does."""
     wrong: list[str] = []
     warnings: list[str] = []
     values: dict[str, Any] = {}

@@ -145,15 +145,31 @@ def _versions(facts: Facts) -> Iterator[Finding]:
         id: str(broker.process["version"]) for id, broker in live.items() if broker.process is not None
     }
     spoken = {
-        id: version
+        id: version.partition("-")[0]  # Kafka says 3.9-IV0
         for id, broker in live.items()
         if (version := broker.configs.get("inter.broker.protocol.version"))
     }
     kinds = {id: "Strandline" if broker.is_strandline else "Kafka" for id, broker in live.items()}
-    for check, what, found in (
-        ("software_differs", "software", kinds),
-        ("versions_differ", "versions", software),
-        ("protocol_versions_differ", "inter.broker.protocol.version", spoken),
+    for check, what, found, remedy in (
+        (
+            "software_differs",
+            "software",
+            kinds,
+            "go on with the move when it suits: nothing hurries, but until the last broker has moved Kafka's "
+            "weaker rules hold where its brokers have a hand (docs/migration.md)",
+        ),
+        (
+            "versions_differ",
+            "versions",
+            software,
+            "go on with the upgrade when it suits: what only the new version can do comes when all have it",
+        ),
+        (
+            "protocol_versions_differ",
+            "inter.broker.protocol.version",
+            spoken,
+            "finish the rolling upgrade of Kafka: set the same for all of its brokers",
+        ),
     ):
         if len(set(found.values())) > 1:
             told = ", ".join(f"broker {id}: {value}" for id, value in sorted(found.items()))
@@ -162,7 +178,7 @@ def _versions(facts: Facts) -> Iterator[Finding]:
                 check,
                 "brokers",
                 f"the brokers run different {what} ({told})",
-                "finish the rolling upgrade: a mixed cluster is for hours, not for days",
+                remedy,
                 (),
                 {"brokers": found},
             )
@@ -186,7 +202,7 @@ def _apis(live: Mapping[int, BrokerFacts]) -> Iterator[Finding]:
             "brokers",
             f"{named(f'broker {id}' for id in others)} offers other versions of "
             f"{plural(len(names), 'request')} than the other brokers: {named(names)}",
-            "finish the rolling upgrade; until then clients may meet errors when they change brokers",
+            "finish the upgrade, or the move: until then one broker may refuse what another one does",
             (),
             {"requests": names, "brokers": others},
         )

@@ -50,6 +50,14 @@ class Finding:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Fine:
+    """What was looked at and is as it should be, in one sentence."""
+
+    check: str
+    text: str
+
+
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:
     """The worst first; else as they came."""
     return sorted(findings, key=lambda each: ORDER.index(each.severity))

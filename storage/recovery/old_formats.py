@@ -9,7 +9,7 @@ from contextlib import closing
 from struct import Struct
 from zlib import crc32
 
-from ..disk import Disk, File
+from ..disk import Disk, File, ReadOnlyFile
 from ..segment.file_names import CLEANED, LOG, SWAP, is_segment_file
 
 HEAD = Struct(">qiIb")  # offset, size of what follows, CRC-32, magic
@@ -34,7 +34,7 @@ class OldFormat(Exception):
         self.magic = magic
 
 
-def old_message_at(file: File, position: int) -> int | None:
+def old_message_at(file: File | ReadOnlyFile, position: int) -> int | None:
     """The format, 0 or 1, of the message at `position` whose checksum matches; None if there is none."""
     head = file.pread(position, HEAD.size)
     if len(head) < HEAD.size:
