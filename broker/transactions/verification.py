@@ -143,13 +143,15 @@ class Verification:
         address = self._cache.picture.address(broker, config.inter_broker_listener)
         if address is None:
             raise OSError(f"broker {broker} is not registered")
-        return await Connection.open(
+        connection = await Connection.open(
             address.host,
             address.port,
             client_id=f"broker-{config.broker_id}",
             deadline=deadline,
             highest={Api.ADD_PARTITIONS_TO_TXN: VERSION},
         )
+        connection.versions = served(connection.versions)
+        return connection
 
     async def stop(self) -> None:
         """Answer what still waits, end the connections."""
@@ -222,8 +224,18 @@ class Line:
             await self._connection.close()
 
 
+def served(offered: Mapping[int, int]) -> Mapping[int, int]:
+    """What a coordinator can be asked. Our brokers of some time ago answered version 5 and offered 3. They
+    know groups by the consumer protocol, and no Kafka does that cannot be asked.
+    """
+    can_be_asked = offered.get(Api.ADD_PARTITIONS_TO_TXN, 0) >= BATCHED_SINCE
+    if can_be_asked or Api.CONSUMER_GROUP_HEARTBEAT not in offered:
+        return offered
+    return {**offered, Api.ADD_PARTITIONS_TO_TXN: VERSION}
+
+
 def _trust(questions: list[Question]) -> None:
-    """The coordinator is of Kafka before 3.5 and cannot be asked: as for Kafka's leaders, all is well."""
+    """The coordinator is of Kafka before 3.6 and cannot be asked: as for Kafka's leaders, all is well."""
     logger.info("transactions_not_verified", questions=len(questions), reason="the coordinator cannot verify")
     for question in questions:
         question.told(dict.fromkeys(question.partitions, ErrorCode.NONE), ErrorCode.NONE)

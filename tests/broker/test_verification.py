@@ -11,7 +11,7 @@ from strandline.base.tasks import Tasks
 from strandline.base.types import BrokerId, TopicPartition
 from strandline.broker.metadata.cache import MetadataCache
 from strandline.broker.transactions import verification
-from strandline.broker.transactions.verification import Line, Question, Verification
+from strandline.broker.transactions.verification import Line, Question, Verification, served
 from strandline.client.network.connection import ConnectionLost
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, NotCoordinator, UnsupportedVersion
@@ -204,13 +204,21 @@ async def test_epochs_of_different_producer_ids_are_not_compared() -> None:
     await desk.stop()
 
 
-async def test_a_coordinator_of_before_kafka_3_5_is_not_asked() -> None:
+async def test_a_coordinator_of_before_kafka_3_6_is_not_asked() -> None:
     """It knows no question between brokers, and would hang up on one: Kafka's leaders trust then, too."""
     desk = Desk()
     desk.peer.versions = {Api.ADD_PARTITIONS_TO_TXN: 3}
     assert await desk.ask("one", A, B) == {A: ErrorCode.NONE, B: ErrorCode.NONE}
     assert not desk.peer.requests
     await desk.stop()
+
+
+def test_a_coordinator_of_ours_is_asked_though_it_offered_less_than_it_serves() -> None:
+    """For some time our brokers told each other what clients are told. Kafka's are taken at their word."""
+    add, heartbeat = Api.ADD_PARTITIONS_TO_TXN, Api.CONSUMER_GROUP_HEARTBEAT
+    assert served({add: 3, heartbeat: 1})[add] == 5
+    for kafkas in ({add: 3}, {add: 4, heartbeat: 0}, {add: 5, heartbeat: 0}):
+        assert served(kafkas) == kafkas
 
 
 @pytest.mark.parametrize("code", [999, ErrorCode.UNSUPPORTED_VERSION])
