@@ -26,7 +26,7 @@ from ..segment.replicated_run import NotNext, checked_run
 from ..segment.roll import stretch_end
 from ..segment.segment import CorruptBatch, Segment
 from ..segment.tail_cache import Tail
-from . import checkpoints, producer_snapshots
+from . import checkpoints, producer_cuts, producer_snapshots
 from .aborts import Aborts
 from .epoch_file import EpochFile
 from .flush import Flush, FlushState
@@ -342,6 +342,9 @@ class Log:
         """
         found = ProducerStates(self.producers.producers_max)
         if len(self.producers):  # else none has written lately, and there is nothing to rebuild
+            going = producer_cuts.written_behind(self.segments[self._chain.place_of(end) :], end)
+            if going is not None and self.producers.remember_before(end, going):
+                return AsOf(end, None, going)
             producer_snapshots.rebuild(self.disk, self.directory, found, list(self.segments), end, apart=True)
         return AsOf(end, found)
 
@@ -405,8 +408,12 @@ class Log:
         self._tail.clear()
         self.gone(gone)
         self._flush_state.written(chain.active.transactions.name)  # it may have been cut
-        known.producers.unstable.take_ended(self.producers.unstable, end)
-        self.end_offset, self.producers = end, known.producers
+        if known.producers is None:
+            self.producers.take_back(end, known.concerned)
+        else:
+            known.producers.unstable.take_ended(self.producers.unstable, end)
+            self.producers = known.producers
+        self.end_offset = end
         assert known.end == end and self.flushed_offset <= end, "nothing is known of what is gone"
         chain.count_opened()
 

@@ -14,7 +14,7 @@ docs/decisions/0055-an-ended-transaction-repeats-nothing.md
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -255,6 +255,26 @@ class ProducerStates:
             producers[producer_id] = producers.pop(producer_id)
         del producers[producer_id]
 
+    def remember_before(self, end: int, producer_ids: Iterable[int]) -> bool:
+        """Whether of each of these producers a batch before `end` is known, then of its present epoch.
+
+        At most the last five batches of a producer are under way at once: of those, the ones that stay are
+        known then.
+        """
+        found = (self._producers.get(producer_id) for producer_id in producer_ids)
+        return all(
+            known is not None and known.batches and known.batches[0].base_offset < end for known in found
+        )
+
+    def take_back(self, end: int, producer_ids: Iterable[int]) -> None:
+        """Forget the batches of these producers from `end` on. One that has expired meanwhile has none."""
+        for producer_id in producer_ids:
+            known = self._producers.get(producer_id)
+            if known is not None:
+                while known.batches and known.batches[-1].base_offset >= end:
+                    known.batches.pop()
+                known.last_timestamp = known.batches[-1].timestamp if known.batches else -1
+
     def last_batches(self) -> list[tuple[int, int, int]]:
         """Per producer: id, last offset of its last batch (-1 if it has none), epoch."""
         return [
@@ -376,10 +396,13 @@ class ProducerStates:
 
 
 class AsOf(NamedTuple):
-    """The producer state as of log end offset `end`."""
+    """The producer state as of log end offset `end`. Where `producers` is None it is that of the log, with
+    the batches of `concerned` from `end` on taken back.
+    """
 
     end: int
-    producers: ProducerStates
+    producers: ProducerStates | None
+    concerned: Collection[int] = ()
 
 
 def _insist_on_transaction(header: BatchHeader, known: ProducerState) -> None:
