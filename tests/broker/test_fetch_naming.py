@@ -3,7 +3,7 @@
 from typing import Any, cast
 from uuid import UUID
 
-from strandline.base.types import Offset
+from strandline.base.types import Offset, TopicPartition
 from strandline.broker.follower import round
 from strandline.broker.follower.round import FetchRound, FollowerSession, SessionLost
 from strandline.protocol.errors import ErrorCode
@@ -19,7 +19,7 @@ class FakePartition:
     """Something that has a next question."""
 
     def __init__(self, index: int) -> None:
-        self.tp = type("TP", (), {"partition": index})
+        self.tp = TopicPartition("t", index)
         self.log, self.following, self.epoch = FakeLog(), self, 0
 
     def question(self) -> Any:
