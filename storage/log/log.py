@@ -26,14 +26,15 @@ from ..segment.replicated_run import NotNext, checked_run
 from ..segment.roll import stretch_end
 from ..segment.segment import CorruptBatch, Segment
 from ..segment.tail_cache import Tail
-from . import checkpoints, producer_cuts, producer_snapshots
+from . import checkpoints, producer_snapshots
 from .aborts import Aborts
 from .epoch_file import EpochFile
 from .flush import Flush, FlushState
 from .leader_epochs import EpochHistory
 from .log_settings import LogSettings
 from .pending_deletion import delete_now
-from .producer_state import AsOf, ProducerStates
+from .producer_cuts import AsOf, as_of
+from .producer_state import ProducerStates
 from .restart import NewBeginning
 from .segments import Segments
 from .time_lookup import Found, TimeLookup
@@ -340,13 +341,8 @@ class Log:
         Nobody may append or truncate meanwhile: the caller must check that the log is still the same before
         it truncates. Raises OSError or CorruptBatch.
         """
-        found = ProducerStates(self.producers.producers_max)
-        if len(self.producers):  # else none has written lately, and there is nothing to rebuild
-            going = producer_cuts.written_behind(self.segments[self._chain.place_of(end) :], end)
-            if going is not None and self.producers.remember_before(end, going):
-                return AsOf(end, None, going)
-            producer_snapshots.rebuild(self.disk, self.directory, found, list(self.segments), end, apart=True)
-        return AsOf(end, found)
+        place = self._chain.place_of(end)
+        return as_of(self.disk, self.directory, list(self.segments), place, self.producers, end)
 
     def truncate_to(self, offset: int, known: AsOf | None = None) -> int:
         """Remove `offset` and everything after it, from epochs and producers too; returns the new end.
@@ -408,12 +404,7 @@ class Log:
         self._tail.clear()
         self.gone(gone)
         self._flush_state.written(chain.active.transactions.name)  # it may have been cut
-        if known.producers is None:
-            self.producers.take_back(end, known.concerned)
-        else:
-            known.producers.unstable.take_ended(self.producers.unstable, end)
-            self.producers = known.producers
-        self.end_offset = end
+        self.end_offset, self.producers = end, known.instead_of(self.producers)
         assert known.end == end and self.flushed_offset <= end, "nothing is known of what is gone"
         chain.count_opened()
 

@@ -14,7 +14,7 @@ docs/decisions/0055-an-ended-transaction-repeats-nothing.md
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -393,16 +393,6 @@ class ProducerStates:
             known.batches.extend(earlier)
             first = (last_sequence - delta) % SEQUENCES
             known.batches.append(Stored(first, last_sequence, last_offset - delta, last_offset, timestamp))
-
-
-class AsOf(NamedTuple):
-    """The producer state as of log end offset `end`. Where `producers` is None it is that of the log, with
-    the batches of `concerned` from `end` on taken back.
-    """
-
-    end: int
-    producers: ProducerStates | None
-    concerned: Collection[int] = ()
 
 
 def _insist_on_transaction(header: BatchHeader, known: ProducerState) -> None:
