@@ -6,17 +6,51 @@ input ends, and ends by itself when it is fenced.
 """
 
 import asyncio
+import os
 import sys
 import threading
 from typing import Any
 
 CHOSEN = 4  # every so many transactions are aborted
 BATCH = 20
+HANGS_S = 20.0
 ENDED = threading.Event()
 
 
 def is_ended() -> bool:
     return ENDED.is_set()
+
+
+def again(call: Any, *arguments: Any) -> None:
+    """Until it is done, or the transaction has to be aborted, or the producer is fenced."""
+    from confluent_kafka import KafkaException
+
+    while True:
+        try:
+            return call(*arguments)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+
+
+def hand_over(name: str, producer: Any, consumer: Any) -> None:
+    """librdkafka waits for a group coordinator that has gone from the metadata until its connection to some
+    broker changes, whatever the time-out (its issue 5511, open in 2.16). Another life helps.
+    """
+
+    def begin_anew() -> None:
+        print(f"{name}: begins anew", file=sys.stderr, flush=True)
+        consumer.close()
+        os.execv(sys.executable, sys.orig_argv)
+
+    places = [one for one in consumer.position(consumer.assignment()) if one.offset >= 0]
+    impatience = threading.Timer(HANGS_S, begin_anew)
+    impatience.daemon = True
+    impatience.start()
+    try:
+        again(producer.send_offsets_to_transaction, places, consumer.consumer_group_metadata(), 30)
+    finally:
+        impatience.cancel()
 
 
 def librdkafka(bootstrap: str, source: str, target: str, group: str, name: str, protocol: str) -> None:
@@ -27,15 +61,6 @@ def librdkafka(bootstrap: str, source: str, target: str, group: str, name: str, 
     reading |= {"group.protocol": "consumer"} if protocol == "consumer" else {"session.timeout.ms": 6000}
     consumer = Consumer(options | reading | {"isolation.level": "read_committed"})
     producer = Producer(options | {"transactional.id": name})
-
-    def again(call: Any, *arguments: Any) -> None:
-        """Until it is done, or the transaction has to be aborted, or the producer is fenced."""
-        while True:
-            try:
-                return call(*arguments)
-            except KafkaException as error:
-                if not error.args[0].retriable():
-                    raise
 
     def rewind() -> None:
         while True:
@@ -59,8 +84,7 @@ def librdkafka(bootstrap: str, source: str, target: str, group: str, name: str, 
         try:
             for one in messages:
                 producer.produce(target, one.value())
-            places = [one for one in consumer.position(consumer.assignment()) if one.offset >= 0]
-            again(producer.send_offsets_to_transaction, places, consumer.consumer_group_metadata(), 30)
+            hand_over(name, producer, consumer)
             if count % CHOSEN:
                 again(producer.commit_transaction, 30)
                 continue
