@@ -200,7 +200,9 @@ class Line:
         try:
             if self._connection is None or self._connection.is_lost:
                 self._connection = await self._connect(deadline)
-            if self._connection.versions.get(Api.ADD_PARTITIONS_TO_TXN, 0) < BATCHED_SINCE:
+                if not _can_be_asked(self._connection.versions):  # once, not with each transaction
+                    logger.info("transactions_not_verified", reason="the coordinator cannot verify")
+            if not _can_be_asked(self._connection.versions):
                 _trust(questions)
                 return
             response: AddPartitionsToTxnResponse = await self._connection.request(
@@ -228,15 +230,17 @@ def served(offered: Mapping[int, int]) -> Mapping[int, int]:
     """What a coordinator can be asked. Our brokers of some time ago answered version 5 and offered 3. They
     know groups by the consumer protocol, and no Kafka does that cannot be asked.
     """
-    can_be_asked = offered.get(Api.ADD_PARTITIONS_TO_TXN, 0) >= BATCHED_SINCE
-    if can_be_asked or Api.CONSUMER_GROUP_HEARTBEAT not in offered:
+    if _can_be_asked(offered) or Api.CONSUMER_GROUP_HEARTBEAT not in offered:
         return offered
     return {**offered, Api.ADD_PARTITIONS_TO_TXN: VERSION}
 
 
+def _can_be_asked(versions: Mapping[int, int]) -> bool:
+    return versions.get(Api.ADD_PARTITIONS_TO_TXN, 0) >= BATCHED_SINCE
+
+
 def _trust(questions: list[Question]) -> None:
     """The coordinator is of Kafka before 3.6 and cannot be asked: as for Kafka's leaders, all is well."""
-    logger.info("transactions_not_verified", questions=len(questions), reason="the coordinator cannot verify")
     for question in questions:
         question.told(dict.fromkeys(question.partitions, ErrorCode.NONE), ErrorCode.NONE)
 

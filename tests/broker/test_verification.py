@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from strandline.base.tasks import Tasks
 from strandline.base.types import BrokerId, TopicPartition
@@ -208,8 +209,11 @@ async def test_a_coordinator_of_before_kafka_3_6_is_not_asked() -> None:
     """It knows no question between brokers, and would hang up on one: Kafka's leaders trust then, too."""
     desk = Desk()
     desk.peer.versions = {Api.ADD_PARTITIONS_TO_TXN: 3}
-    assert await desk.ask("one", A, B) == {A: ErrorCode.NONE, B: ErrorCode.NONE}
+    with capture_logs() as told:
+        for _ in range(2):
+            assert await desk.ask("one", A, B) == {A: ErrorCode.NONE, B: ErrorCode.NONE}
     assert not desk.peer.requests
+    assert [one["event"] for one in told] == ["transactions_not_verified"], "told once for a connection"
     await desk.stop()
 
 
