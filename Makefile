@@ -113,7 +113,7 @@ bench: setup
 
 # With FUZZED=file it goes on where that file says that it was, until all its seeds have sent so many frames.
 fuzz: setup
-	$(BIN)/python -m tests.fuzzing.run --frames $(FRAMES) --seed $(SEED) $(if $(FUZZED),--progress $(FUZZED))
+	$(BIN)/python -m tests.fuzzing.run --frames $(FRAMES) --seed $(SEED) $(if $(FUZZED),--progress $(FUZZED)) $(if $(WAIT),--wait $(WAIT))
 
 # CHECKOUTS: a folder with the sources of each suite, outside of the repository (docs/suites.md).
 suites: setup

@@ -148,7 +148,7 @@ class Teller:
         )
 
 
-def main(frames: int, seed: int, path: Path | None) -> None:
+def main(frames: int, seed: int, path: Path | None, wait_s: float) -> None:
     """The long run, until all seeds of the file have sent so many frames. Ctrl-C, or SIGTERM, ends it early:
     what it has sent is kept, and the next run with this seed goes on behind it.
     """
@@ -170,7 +170,7 @@ def main(frames: int, seed: int, path: Path | None) -> None:
         own.rounds += 1
         progress.save()
         with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as local:
-            fuzz = Fuzz(local, f"{seed} {own.rounds}")
+            fuzz = Fuzz(local, f"{seed} {own.rounds}", wait_s)
             fuzz.is_enough = bool(ends)
             fuzz.run(min(ROUND, frames - progress.frames), Teller(progress, fuzz, frames).checked)
             own.complaints += fuzz.complaints
@@ -193,5 +193,6 @@ if __name__ == "__main__":
     parser.add_argument("--frames", type=int, required=True, help="of all seeds together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--progress", type=Path, help="the file that says where it is; it goes on there")
+    parser.add_argument("--wait", type=float, default=ANSWER_S, help="seconds that an answer may take")
     given = parser.parse_args()
-    main(given.frames, given.seed, given.progress)
+    main(given.frames, given.seed, given.progress, given.wait)
