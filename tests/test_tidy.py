@@ -395,3 +395,49 @@ def test_an_event_is_a_subject_and_a_verb_and_means_one_thing() -> None:
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))))
     known = facts.keys() | {"loop_stalled", "loop_stuck"}  # written without a logger (cli/watchdog.py)
     assert named and not named - known, f"docs/operations.md names events that are gone: {named - known}"
+
+
+HANG_S_MIN = 20.0
+"""A shorter bound of a test tells of a machine that is busy, not of what hangs."""
+BOUNDED = frozenset({"wait_for", "until", "run", "check_output", "communicate", "urlopen", "get"})
+"""Calls whose bound is `timeout=`, or what follows the first argument (`until`, `wait_for`)."""
+
+
+def bounds(node: ast.AST) -> Iterator[ast.expr | None]:
+    """What may say, in seconds, how long a test waits at most."""
+    if isinstance(node, ast.Call):
+        is_method = isinstance(node.func, ast.Attribute)
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in ("until", "wait_for"):
+            yield from node.args[1:2]
+        elif is_method and name in ("timeout", "result", "exception", "join", "wait") and len(node.args) == 1:
+            yield node.args[0]
+        for keyword in node.keywords:
+            if (keyword.arg == "timeout" and name in BOUNDED) or (
+                keyword.arg in ("within_s", "wait_s") and name.startswith(("until", "wait_"))
+            ):
+                yield keyword.value
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(("until", "wait")):
+        given = zip(reversed(node.args.args), reversed(node.args.defaults), strict=False)
+        named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        yield from (each for arg, each in (*given, *named) if arg.arg in ("seconds", "within_s", "wait_s"))
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and isinstance(node.left, ast.Call):
+        if getattr(node.left.func, "attr", "") in ("monotonic", "time", "perf_counter"):
+            yield node.right
+    elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in (
+        "PATIENCE_S",
+        "WAIT_S",
+        "WITHIN_S",
+    ):
+        yield node.value
+
+
+@in_each_file(tests=True)
+def test_what_only_ends_a_wait_that_hangs_is_long(path: Path) -> None:
+    """Less than a second shows that something does not come; a time that is meant has a name (`LAG_S`)."""
+    for node in ast.walk(tree_of(path)) if path.is_relative_to(ROOT / "tests") else ():
+        for bound in bounds(node):
+            found = bound.value if isinstance(bound, ast.Constant) else None
+            assert not isinstance(found, int | float) or not 1 <= found < HANG_S_MIN, (
+                f"{relative(path)}:{bound.lineno} waits {found} s: say HANG_S of tests/patience.py"
+            )

@@ -49,6 +49,7 @@ from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create, SetData
+from tests.patience import HANG_S
 
 TOPIC, TOPIC_ID = "t", UUID(int=7)
 TP = TopicPartition(TOPIC, 0)
@@ -145,7 +146,7 @@ class Member:
         self.control = await self.connect("PLAINTEXT")
 
     async def connect(self, listener: str = "CLIENT") -> Connection:
-        deadline = asyncio.get_running_loop().time() + 5
+        deadline = asyncio.get_running_loop().time() + HANG_S
         return await Connection.open(
             "127.0.0.1", self.ports[listener], deadline=deadline, versions=cast(Any, VERSIONS)
         )
@@ -284,7 +285,7 @@ async def cluster(
 
 
 async def ask(connection: Connection, request: object, version: int | None = None) -> Any:
-    deadline = asyncio.get_running_loop().time() + 5
+    deadline = asyncio.get_running_loop().time() + HANG_S
     return await connection.request(request, deadline=deadline, version=version)
 
 
@@ -341,7 +342,7 @@ def fetched(response: Any) -> Any:
     return response.responses[0].partitions[0]
 
 
-async def until(condition: Any, seconds: float = 5.0) -> None:
+async def until(condition: Any, seconds: float = HANG_S) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)

@@ -31,6 +31,10 @@ from tests.broker.replica_harness import (
     produce,
     until,
 )
+from tests.patience import HANG_S
+
+LAG_S = 1.0
+"""After so long a follower is late here (replica_harness.py)."""
 
 FOLLOWER = ReplicaState(replica_id=2, replica_epoch=1, counts_starts=True)
 
@@ -58,7 +62,7 @@ class Peer:
         request.session_id, request.session_epoch = self.id, self.epoch
         if forget:
             request.forgotten_topics_data = [ForgottenTopic(topic_id=TOPIC_ID, partitions=[0])]
-        waiting = self.connection.submit(request, deadline=asyncio.get_running_loop().time() + 5)
+        waiting = self.connection.submit(request, deadline=asyncio.get_running_loop().time() + HANG_S)
 
         async def answer() -> Any:
             response = await waiting
@@ -219,12 +223,12 @@ def test_a_follower_that_only_waits_is_not_late_when_the_log_grows(tmp_path: Pat
         await peer.full(0)
         loop = asyncio.get_running_loop()
         leader = stage.members[1].partition.leading
-        until_then = loop.time() + 1.5
+        until_then = loop.time() + 1.5 * LAG_S
         while loop.time() < until_then:
             await peer.next(max_wait_ms=100)
         await append(stage)
         assert leader.tick(loop.time()) == () and leader.isr == Settled(frozenset({1, 2}))
-        until_then = loop.time() + 1.6
+        until_then = loop.time() + 1.6 * LAG_S
         while loop.time() < until_then and stage.state().isr == [1, 2]:
             await peer.next(0, max_wait_ms=0)  # it never gets further: now it is late
             await asyncio.sleep(0.05)

@@ -21,6 +21,7 @@ from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError, File, RealDisk
 from strandline.storage.log.log import Log
 from tests.broker.replica_harness import Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from tests.patience import HANG_S
 
 
 class GatedDisk(RealDisk):
@@ -50,7 +51,7 @@ class GatedFile:
             disk.syncs += 1
             disk.waiting += 1
             disk.waiting_max = max(disk.waiting, disk.waiting_max)
-        assert disk.gate.wait(10)
+        assert disk.gate.wait(HANG_S)
         with disk.lock:
             disk.waiting -= 1
         if disk.fault:

@@ -14,6 +14,7 @@ from strandline.client.consumer.group_protocol import encode_subscription
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import BatchBuilder
 from tests.broker.group_harness import SIMPLE, Partition, Stage, plays
+from tests.patience import HANG_S
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 NOW_MS = 1_700_000_000_000
@@ -47,7 +48,7 @@ async def turns(count: int = 5) -> None:
 
 
 async def written(stage: Stage) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while not stage.waiting:
             await asyncio.sleep(0.001)
 

@@ -32,6 +32,7 @@ from tests.broker.replica_harness import (
     produce,
     until,
 )
+from tests.patience import HANG_S
 
 Story = Callable[[Cluster, Connection], Coroutine[Any, Any, None]]
 
@@ -169,7 +170,7 @@ def test_a_live_follower_that_does_not_fetch_is_waited_for(tmp_path: Path) -> No
     async def story(stage: Cluster, client: Connection) -> None:
         follower = stage.members[3].partition
         stage.members[3].parts.fetchers.drop(follower)
-        pending = client.submit(delete(4), deadline=asyncio.get_running_loop().time() + 5)
+        pending = client.submit(delete(4), deadline=asyncio.get_running_loop().time() + HANG_S)
         await until(lambda: log_of(stage, 2).start_offset == 4)
         await until(lambda: kept_start(stage, 1) == 4)
         assert not pending.done()
@@ -182,7 +183,7 @@ def test_a_live_follower_that_does_not_fetch_is_waited_for(tmp_path: Path) -> No
 def test_a_follower_that_has_died_is_not_waited_for(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
         stage.members[3].parts.fetchers.drop(stage.members[3].partition)
-        pending = client.submit(delete(4), deadline=asyncio.get_running_loop().time() + 5)
+        pending = client.submit(delete(4), deadline=asyncio.get_running_loop().time() + HANG_S)
         await until(lambda: log_of(stage, 2).start_offset == 4)
         assert not pending.done()
         stage.members[1].parts.shared.brokers_are(frozenset(map(BrokerId, (1, 2))))
@@ -204,7 +205,7 @@ def test_the_time_can_be_up(tmp_path: Path) -> None:
 def test_a_leader_that_resigns_tells_those_who_wait(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
         stage.members[2].parts.fetchers.drop(stage.members[2].partition)
-        pending = client.submit(delete(4), deadline=asyncio.get_running_loop().time() + 5)
+        pending = client.submit(delete(4), deadline=asyncio.get_running_loop().time() + HANG_S)
         await until(lambda: stage.members[1].parts.deletions._queues)
         await stage.elect(2, (1, 2))
         assert told(await pending) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

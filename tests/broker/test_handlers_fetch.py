@@ -27,6 +27,7 @@ from tests.broker.replica_harness import (
     produce,
     until,
 )
+from tests.patience import HANG_S
 
 Story = Callable[[Cluster, Connection], Coroutine[Any, Any, None]]
 
@@ -134,14 +135,14 @@ def test_a_parked_fetch_is_woken_or_times_out(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
         loop = asyncio.get_running_loop()
         producer = await stage.members[1].connect()
-        waiting = client.submit(fetch(0, max_wait_ms=4000), deadline=loop.time() + 5)
+        waiting = client.submit(fetch(0, max_wait_ms=4000), deadline=loop.time() + HANG_S)
         await until(lambda: stage.members[1].partition.parked)
         await ask(producer, produce(batch(b"a")))
         assert len(bytes(fetched(await waiting).records)) > 0
         began = loop.time()
         assert bytes(fetched(await ask(client, fetch(1, max_wait_ms=100))).records) == b""
         assert 0.09 < loop.time() - began < 1.0
-        patient = client.submit(fetch(1, max_wait_ms=300, min_bytes=10_000), deadline=loop.time() + 5)
+        patient = client.submit(fetch(1, max_wait_ms=300, min_bytes=10_000), deadline=loop.time() + HANG_S)
         await ask(producer, produce(batch(b"b")))
         await asyncio.sleep(0.05)
         assert not patient.done()
@@ -171,7 +172,7 @@ def test_a_parked_fetch_may_name_a_partition_twice(tmp_path: Path) -> None:
         producer = await stage.members[1].connect()
         twice = fetch(0, max_wait_ms=4000)
         twice.topics[0].partitions.extend(twice.topics[0].partitions[:])
-        waiting = client.submit(twice, deadline=asyncio.get_running_loop().time() + 5)
+        waiting = client.submit(twice, deadline=asyncio.get_running_loop().time() + HANG_S)
         await until(lambda: stage.members[1].partition.parked)
         await ask(producer, produce(batch(b"a")))
         assert len(bytes(fetched(await waiting).records)) > 0
@@ -315,7 +316,7 @@ async def test_a_followers_parked_fetch_is_woken_after_the_append_and_before_the
         follower = await stage.members[1].connect("PLAINTEXT")
         client = await stage.members[1].connect()
         me = ReplicaState(replica_id=2, replica_epoch=1, counts_starts=True)
-        soon = asyncio.get_running_loop().time() + 5
+        soon = asyncio.get_running_loop().time() + HANG_S
         in_epoch = {"replica_state": me, "current_leader_epoch": stage.epoch}
         waiting = follower.submit(fetch(0, 5_000, **in_epoch), deadline=soon)
         await until(lambda: leader.parked)

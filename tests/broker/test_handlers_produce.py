@@ -15,6 +15,7 @@ from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.records import BatchBuilder
 from tests.broker.replica_harness import TOPIC, Cluster, ask, batch, cluster, outcome, produce, until
+from tests.patience import HANG_S
 
 Story = Callable[[Cluster, Connection], Coroutine[Any, Any, None]]
 
@@ -99,9 +100,9 @@ def test_a_duplicate_with_acks_all_waits_for_the_watermark(tmp_path: Path) -> No
         await stage.silence(2)
         again = batch(b"a", producer_id=5, sequence=0)
         loop = asyncio.get_running_loop()
-        first = client.submit(produce(again, timeout_ms=100), deadline=loop.time() + 5)
+        first = client.submit(produce(again, timeout_ms=100), deadline=loop.time() + HANG_S)
         assert outcome(await first)[0] == ErrorCode.REQUEST_TIMED_OUT
-        second = client.submit(produce(again), deadline=loop.time() + 5)
+        second = client.submit(produce(again), deadline=loop.time() + HANG_S)
         await until(lambda: len(stage.members[1].partition.acks) > 0)
         assert not second.done()
         stage.members[2].parts.fetchers.follow(follower)
@@ -114,7 +115,7 @@ def test_a_duplicate_with_acks_all_waits_for_the_watermark(tmp_path: Path) -> No
 def test_min_insync_replicas(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
         await stage.silence(2)
-        after = client.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + 5)
+        after = client.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + HANG_S)
         assert outcome(await after)[0] == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert stage.members[1].partition.log.end_offset == 1
         refused = (await ask(client, produce(batch(b"b")))).responses[0].partition_responses[0]
@@ -128,9 +129,10 @@ def test_min_insync_replicas(tmp_path: Path) -> None:
 
 def test_acks_0_is_not_answered_and_an_error_ends_the_connection(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
-        client.submit(produce(batch(b"a"), acks=0), deadline=asyncio.get_running_loop().time() + 5)
+        soon = asyncio.get_running_loop().time() + HANG_S
+        client.submit(produce(batch(b"a"), acks=0), deadline=soon)
         assert outcome(await ask(client, produce(batch(b"b"), acks=1))) == (0, 1)
-        client.submit(produce(batch(b"a"), acks=0, index=5), deadline=asyncio.get_running_loop().time() + 5)
+        client.submit(produce(batch(b"a"), acks=0, index=5), deadline=soon)
         with pytest.raises(ConnectionLost):
             await ask(client, produce(batch(b"b"), acks=1))
 

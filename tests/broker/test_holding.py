@@ -25,6 +25,7 @@ from tests.broker.replica_harness import (
     produce,
     until,
 )
+from tests.patience import HANG_S
 
 
 class Gate:
@@ -36,7 +37,7 @@ class Gate:
         save = leader_and_isr._save_all
 
         def slow(*args: Any) -> Any:
-            assert self.open.wait(10)
+            assert self.open.wait(HANG_S)
             return save(*args)
 
         patch.setattr(leader_and_isr, "_save_all", slow)
@@ -71,7 +72,7 @@ def test_requests_wait_for_the_role_in_their_order(tmp_path: Path, gate: Gate) -
         await stage.elect(1, [1])
         change = await begin(stage, gate)
         clients = [await stage.members[1].connect() for _ in range(4)]
-        deadline = asyncio.get_running_loop().time() + 5
+        deadline = asyncio.get_running_loop().time() + HANG_S
         requests: list[Any] = [produce(batch(b"a")), fetch(0), end_of_epoch(0), list_offsets(-1)]
         waiting = [c.submit(r, deadline=deadline) for c, r in zip(clients, requests, strict=True)]
         behind = clients[0].submit(produce(batch(b"b", b"c")), deadline=deadline)
@@ -94,7 +95,7 @@ def test_a_replica_that_is_being_made_is_waited_for(tmp_path: Path, gate: Gate) 
     async def story(stage: Cluster) -> None:
         change = await begin(stage, gate)
         client = await stage.members[1].connect()
-        waiting = client.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + 5)
+        waiting = client.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + HANG_S)
         await until(lambda: stage.members[1].broker.metrics.handler_tasks >= 2)
         gate.open.set()
         await change

@@ -9,6 +9,7 @@ from strandline.broker.config.files import load
 from strandline.broker.config.host_names import why_no_host
 from strandline.broker.errors import BrokerConfigError
 from strandline.client.network.connection import Connection
+from tests.patience import HANG_S
 
 BAD = [
     "a..b",
@@ -53,7 +54,7 @@ def test_what_can_be_looked_up_passes(host: str) -> None:
 @pytest.mark.parametrize(("host", "port"), [("b3..example", 9092), ("x" * 64, 9092), ("127.0.0.1", 70_000)])
 def test_connecting_to_no_address_fails_as_any_connection_may(run: object, host: str, port: int) -> None:
     async def story() -> None:
-        deadline = asyncio.get_running_loop().time() + 5
+        deadline = asyncio.get_running_loop().time() + HANG_S
         with pytest.raises(OSError, match=r"is not an address|port|Name"):
             await Connection.open(host, port, deadline=deadline, versions={})
 

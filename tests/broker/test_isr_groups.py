@@ -17,6 +17,8 @@ from tests.broker.replica_harness import DirectRegistry, until
 
 ME, OTHER = BrokerId(1), BrokerId(2)
 
+LAG_S = 1.0  # after it a follower is late
+
 
 class FakePartition:
     def __init__(self, number: int, leader: Leader, shared: Any) -> None:
@@ -197,7 +199,7 @@ def test_while_nobody_knows_all_stay_pending_and_a_repetition_settles_them() -> 
             await until(lambda: not stage.lose and stage.partitions[4].marked > 0)
             for partition in stage.partitions:
                 assert partition.leading is not None and isinstance(partition.leading.isr, Growing)
-            later = stage.loop.time() + 1
+            later = stage.loop.time() + LAG_S
             for partition in stage.partitions:
                 leader = partition.leading
                 assert leader is not None
@@ -217,7 +219,7 @@ def test_a_landed_attempt_is_found_although_the_follower_has_died_since() -> Non
         stage.all_join()
         await until(lambda: not stage.lose and stage.partitions[4].marked > 0)
         stage.do(Delete(documents.broker_path(2), 0))
-        later = stage.loop.time() + 1
+        later = stage.loop.time() + LAG_S
         for partition in stage.partitions:
             leader = partition.leading
             assert leader is not None

@@ -23,6 +23,7 @@ from tests.broker.replica_harness import (
     produce,
     until,
 )
+from tests.patience import HANG_S
 
 
 def losing_answers(stage: Cluster, lands: bool) -> dict[str, int]:
@@ -150,7 +151,7 @@ async def test_a_leader_that_zookeeper_has_replaced_steps_down(tmp_path: Path) -
         await stage.zk.multi([SetData(documents.state_path(TP), state.data(), 1)])
         client = await stage.members[1].connect()
         waiting = client.submit(
-            produce(batch(b"a"), timeout_ms=4000), deadline=asyncio.get_running_loop().time() + 5
+            produce(batch(b"a"), timeout_ms=4000), deadline=asyncio.get_running_loop().time() + HANG_S
         )
         assert outcome(await waiting)[0] == 6
         assert fetched(await ask(client, fetch(0))).error_code == 6

@@ -14,6 +14,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import ReplicaState
 from strandline.replication.follower import AskEpochEnd, AskRecords
 from tests.broker.replica_harness import TP, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from tests.patience import HANG_S
 
 
 async def test_a_transition_that_failed_half_way_is_made_again(
@@ -132,7 +133,7 @@ async def test_whoever_is_acknowledged_may_produce_and_fetch_there_at_once(
 
         def append() -> None:
             value = bytearray(batch(b"v%d" % len(told)))
-            append_local(member.replicas.get, TP, value, acknowledged, loop.time() + 5)
+            append_local(member.replicas.get, TP, value, acknowledged, loop.time() + HANG_S)
 
         client = await member.connect()
         reader = asyncio.ensure_future(ask(client, fetch(0, max_wait_ms=4000, min_bytes=length * 60)))
@@ -159,7 +160,7 @@ async def test_waiters_that_a_smaller_isr_completes_may_produce_there(tmp_path: 
                 append(b"after")
 
         def append(value: bytes) -> None:
-            append_local(member.replicas.get, TP, bytearray(batch(value)), acknowledged, loop.time() + 5)
+            append_local(member.replicas.get, TP, bytearray(batch(value)), acknowledged, loop.time() + HANG_S)
 
         for _ in range(10):
             append(b"before")
@@ -182,7 +183,7 @@ async def test_waiters_that_lost_leadership_completes_may_ask_again_at_once(tmp_
                 append()
 
         def append() -> None:
-            append_local(member.replicas.get, TP, bytearray(batch(b"a")), refused, loop.time() + 5)
+            append_local(member.replicas.get, TP, bytearray(batch(b"a")), refused, loop.time() + HANG_S)
 
         for _ in range(3):
             append()

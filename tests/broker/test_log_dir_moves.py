@@ -27,6 +27,7 @@ from strandline.storage.config import TopicConfig
 from strandline.storage.log.relocation import MOVED_FROM
 from tests.broker.replica_harness import TOPIC, TOPIC_ID
 from tests.broker.storage_harness import Box, box, run, tp
+from tests.patience import HANG_S
 from tests.storage.test_killed_at_any_step import values
 
 
@@ -76,7 +77,7 @@ class Moving:
         ]
 
     async def until_in(self, number: int, directory: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while self.box.logs.directory_of(tp(number)) != directory or list(self.moves.coming()):
                 await asyncio.sleep(0.005)
 

@@ -28,6 +28,7 @@ from tests.broker.transaction_harness import (
     sent,
     transactional,
 )
+from tests.patience import HANG_S
 
 COMMITTED, ABORTED = EndMarker(committed=True, coordinator_epoch=0), EndMarker(False, 0)
 
@@ -179,7 +180,7 @@ async def test_what_brokers_write_for_a_producer_has_its_epoch(tmp_path: Path) -
     async with scene(tmp_path, isr=(1,)) as play:
         await ask(play.client, sent(transactional(b"a", epoch=3)))
         told: list[int] = []
-        soon = asyncio.get_running_loop().time() + 5
+        soon = asyncio.get_running_loop().time() + HANG_S
         for epoch in (2, 3):
             own = bytearray(transactional(b"offset", sequence=-1, epoch=epoch))
             append_local(play.member.replicas.get, TP, own, lambda code, _: told.append(code), soon)

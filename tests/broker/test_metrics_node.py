@@ -18,6 +18,7 @@ from strandline.client.producer.producer import Producer
 from strandline.protocol.errors import ApiError
 from tests.broker.test_node import address, chroot, config, running
 from tests.broker.test_web_server import sent
+from tests.patience import HANG_S
 
 __all__ = ["chroot"]
 
@@ -52,7 +53,7 @@ def at(found: Values, name: str, **labels: str) -> float | None:
 
 
 async def until(node: Node, holds: Callable[[Values], bool]) -> Values:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(HANG_S):
         while not holds(found := await values(node)):
             await asyncio.sleep(0.05)
     return found

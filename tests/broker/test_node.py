@@ -24,6 +24,7 @@ from strandline.client.producer.producer import Producer
 from strandline.storage.directories.incarnation import CLEAN_MARKER
 from strandline.storage.disk import RealDisk
 from strandline.zookeeper.client import ZkClient
+from tests.patience import HANG_S
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ async def running(settings: BrokerConfig, boot_id: str = "boot") -> AsyncIterato
     made = node(settings, boot_id)
     await made.start()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while not made.is_ready:
                 await asyncio.sleep(0.01)
         yield made
@@ -95,7 +96,7 @@ def test_a_broker_that_stops_hands_its_leadership_over(chroot: str, tmp_path: Pa
         async with running(config(chroot, tmp_path, 1)) as one, running(config(chroot, tmp_path, 2)) as two:
             async with Admin(f"{address(one)},{address(two)}") as admin:
                 await admin.create_topic("t", partitions=4, replication_factor=2)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANG_S):
                 while not all("t" in n.broker.metadata.topics for n in (one, two)):
                     await asyncio.sleep(0.01)
             await two.stop()
@@ -146,7 +147,7 @@ def test_after_its_session_has_ended_a_broker_is_back_one_incarnation_later(
             await asyncio.to_thread(thief.start)
             await asyncio.to_thread(thief.stop)  # ends the session for both
             thief.close()
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(HANG_S):
                 while made.broker.incarnation != 2 or not made.broker.controller.active:
                     await asyncio.sleep(0.02)
             assert (await producer.send("events", b"after", key="k")).offset == 1

@@ -14,6 +14,7 @@ from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
 from strandline.storage.disk import DiskFailed, DiskFull
 from tests.broker.replica_harness import TP, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from tests.patience import HANG_S
 
 
 async def test_a_full_disk_refuses_writes_and_a_broken_one_ends_the_replica(tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ async def test_what_the_broker_itself_appends_is_told_when_committed(tmp_path: P
         await stage.elect(1, [1, 2])
         replicas = stage.members[1].replicas
         told: list[tuple[int, int]] = []
-        deadline = asyncio.get_running_loop().time() + 3
+        deadline = asyncio.get_running_loop().time() + HANG_S
         append_local(
             replicas.get,
             TP,

@@ -13,6 +13,7 @@ from strandline.protocol.errors import ErrorCode, InvalidTxnState
 from strandline.protocol.markers import EndMarker
 from tests.broker.replica_harness import TP, ask, batch, outcome, produce, until
 from tests.broker.transaction_harness import PRODUCER, Oracle, Scene, code_of, scene, sent, transactional
+from tests.patience import HANG_S
 
 
 async def send(play: Scene, records: bytes, version: int | None = None) -> tuple[int, int]:
@@ -65,7 +66,7 @@ async def test_a_held_batch_keeps_its_place_before_those_behind_it(tmp_path: Pat
     async with scene(tmp_path, isr=(1,)) as play:
         oracle = Oracle(play)
         oracle.says = None
-        soon = asyncio.get_running_loop().time() + 5
+        soon = asyncio.get_running_loop().time() + HANG_S
         both = [
             play.client.submit(sent(transactional(value, sequence=number)), deadline=soon)
             for number, value in enumerate((b"a", b"b"))
@@ -85,7 +86,7 @@ async def test_a_marker_that_comes_meanwhile_makes_the_answer_void(tmp_path: Pat
     async with scene(tmp_path, isr=(1,)) as play:
         oracle = Oracle(play)
         oracle.says = None
-        soon = asyncio.get_running_loop().time() + 5
+        soon = asyncio.get_running_loop().time() + HANG_S
         late = play.client.submit(sent(transactional(b"late")), deadline=soon)
         await until(lambda: oracle.is_waiting)
         assert await play.marked(committed=False) == 0
@@ -103,10 +104,10 @@ async def test_a_marker_that_need_not_be_written_again_makes_it_void_too(tmp_pat
         await until(lambda: play.partition.log.end_offset == 2)
         oracle = Oracle(play)
         oracle.says = None
-        soon = asyncio.get_running_loop().time() + 5
+        soon = asyncio.get_running_loop().time() + HANG_S
         late = play.client.submit(sent(transactional(b"late", sequence=1)), deadline=soon)
         await until(lambda: oracle.is_waiting)
-        deadline = asyncio.get_running_loop().time() + 5
+        deadline = asyncio.get_running_loop().time() + HANG_S
         told: list[int] = []
         end = EndMarker(committed=False, coordinator_epoch=0)
         write_marker(play.member.replicas.get, TP, PRODUCER, 0, end, told.append, deadline)
@@ -121,7 +122,7 @@ async def test_who_no_longer_leads_says_so_whatever_the_coordinator_said(tmp_pat
     async with scene(tmp_path) as play:
         oracle = Oracle(play)
         oracle.says = None
-        soon = asyncio.get_running_loop().time() + 5
+        soon = asyncio.get_running_loop().time() + HANG_S
         late = play.client.submit(sent(transactional(b"late")), deadline=soon)
         await until(lambda: oracle.is_waiting)
         await play.stage.elect(2, [1, 2])
@@ -175,7 +176,7 @@ async def test_offsets_that_a_broker_writes_are_verified_too(tmp_path: Path) -> 
         Oracle(play)
         own = transactional(b"offset", sequence=-1)
         told: list[int] = []
-        soon = asyncio.get_running_loop().time() + 5
+        soon = asyncio.get_running_loop().time() + HANG_S
         guard = play.partition.guard_for(PRODUCER, 0)
         for proof in (None, guard):
             append_local(

@@ -14,6 +14,7 @@ from strandline.broker import recorder as module
 from strandline.broker.recorder import Recorder, in_memory, on_disk
 from strandline.storage.decision_log import FLIGHT_RECORDER, Note, read_rings
 from strandline.storage.disk import RealDisk
+from tests.patience import HANG_S
 from tests.storage.faulty_disk import FaultyDisk
 
 KILLED = """
@@ -46,7 +47,7 @@ async def opened(directory: Path, bytes_max: int = 1 << 20, disk: RealDisk | Non
 
 
 async def until(condition: object) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while not condition():  # type: ignore[operator]
             await asyncio.sleep(0.005)
 

@@ -7,6 +7,7 @@ from strandline.base.types import BrokerId, Epoch, TopicPartition
 from strandline.protocol.errors import ErrorCode
 from strandline.replication.effects import StepDown
 from tests.broker.replica_harness import TP, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from tests.patience import HANG_S
 
 
 async def test_acks_all_waits_for_the_followers(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ async def test_the_hint_is_as_new_as_the_role(tmp_path: Path) -> None:
         first = stage.members[1]
         await stage.tell(first, 1, [1, 2], 0, index=1)
         producer, consumer = await first.connect(), await first.connect()
-        deadline = asyncio.get_running_loop().time() + 5
+        deadline = asyncio.get_running_loop().time() + HANG_S
         waiting = producer.submit(produce(batch(b"a"), index=1), deadline=deadline)
         asked = fetch(0, max_wait_ms=4000, partition=1)
         parked = consumer.submit(asked, deadline=deadline)
@@ -79,7 +80,7 @@ async def test_a_leader_that_finds_itself_deposed_names_its_successor(tmp_path: 
         stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         first = stage.members[1]
         client = await first.connect()
-        deadline = asyncio.get_running_loop().time() + 5
+        deadline = asyncio.get_running_loop().time() + HANG_S
         waiting = client.submit(produce(batch(b"a")), deadline=deadline)
         await until(lambda: first.partition.acks)
         deposed = [StepDown(BrokerId(2), Epoch(5))]
@@ -101,8 +102,9 @@ async def test_waiting_produce_and_fetch_are_answered_when_leadership_is_lost(tm
         await stage.silence(2)
         producer = await stage.members[1].connect()
         consumer = await stage.members[1].connect()
-        waiting = producer.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + 5)
-        parked = consumer.submit(fetch(0, max_wait_ms=4000), deadline=asyncio.get_running_loop().time() + 5)
+        soon = asyncio.get_running_loop().time() + HANG_S
+        waiting = producer.submit(produce(batch(b"a")), deadline=soon)
+        parked = consumer.submit(fetch(0, max_wait_ms=4000), deadline=soon)
         await until(lambda: len(stage.members[1].partition.acks) == 1)
         stage.members.pop(2, None)
         stage.epoch += 1

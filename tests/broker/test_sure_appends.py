@@ -23,7 +23,7 @@ class Writer:
         late_at = asyncio.get_running_loop().time() + late_in_s
         append_surely(self.find, TP, bytearray(batch(b"v")), self.outcome, self.late, late_at)
 
-    def wait(self, offset: int) -> None:
+    def follow(self, offset: int) -> None:
         when_committed(self.find, TP, offset, self.outcome)
 
     def outcome(self, code: ErrorCode) -> None:
@@ -92,10 +92,10 @@ async def test_too_many_wait_for_a_time(tmp_path: Path) -> None:
 async def test_waiting_for_what_is_there(tmp_path: Path) -> None:
     async with scene(tmp_path) as here:
         writer = Writer(here)
-        writer.wait(0)
+        writer.follow(0)
         assert writer.heard == ["NONE"]
         writer.write()
-        writer.wait(1)
+        writer.follow(1)
         await here.acknowledge(0)
         assert writer.heard == ["NONE"]
         await here.acknowledge(1)

@@ -4,6 +4,7 @@ import asyncio
 
 from strandline.broker.replicas.purgatory import AckQueue, Deadlines, Waiter
 from strandline.protocol.errors import ErrorCode
+from tests.patience import HANG_S
 
 
 class Probe(Waiter):
@@ -42,7 +43,7 @@ async def test_deadlines_fire_in_time_and_once() -> None:
     deadlines.remove(gone)
     deadlines.remove(gone)
     assert len(deadlines) == 2
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while len(deadlines):
             await asyncio.sleep(0.005)
     assert [name for name, _ in expired] == ["soon", "later"]

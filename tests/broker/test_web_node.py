@@ -20,6 +20,7 @@ from strandline.client.admin.admin import Admin
 from strandline.client.admin.descriptions import NewTopic
 from tests.broker.test_node import address, chroot, config, node, running
 from tests.broker.test_web_server import sent
+from tests.patience import HANG_S
 
 __all__ = ["chroot"]
 
@@ -40,7 +41,7 @@ async def test_a_broker_is_ready_once_its_partitions_accept_writes(chroot: str, 
         assert (await asked(one.web_port, "/ready"))[0] == 200
         one.broker.replicas.get(TopicPartition("t", 1)).full = "no space left on device"
         why = {"why": "disk_full", "count": 1, "partitions": ["t-1"]}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while (found := await asked(one.web_port, "/ready"))[0] == 200:  # it looks once a second
                 await asyncio.sleep(0.05)
         assert found[1]["reasons"] == [why] and 0 <= cast(float, found[1]["looked_ago_s"]) < 1

@@ -19,6 +19,7 @@ from strandline.client.producer.producer import Producer
 from tests.broker.test_node import address, chroot, config, running
 from tests.broker.test_web_api import asked
 from tests.broker.test_web_server import ended
+from tests.patience import HANG_S
 
 __all__ = ["chroot"]
 
@@ -60,7 +61,7 @@ async def status_of(port: int, target: bytes) -> int:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % target)
     try:
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), HANG_S)
     finally:
         await ended(writer)
     return int(answer.split(b" ")[1])
@@ -97,7 +98,7 @@ async def test_every_odd_topic_is_refused_with_the_reason(chroot: str, tmp_path:
             reader, writer = await asyncio.open_connection("127.0.0.1", one.web_port)
             head = f"POST /api/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
-            answer = await asyncio.wait_for(reader.read(), 10)
+            answer = await asyncio.wait_for(reader.read(), HANG_S)
             await ended(writer)
             assert answer.startswith(b"HTTP/1.1 400 "), (body[:60], answer)
             assert why.encode() in answer, (body[:60], answer)
@@ -121,7 +122,7 @@ async def test_few_reads_of_records_are_answered_at_once(
         await admin.create_topics([NewTopic("t", 1, 1)])
         path = "/api/topics/t/0/records"
         reads = [asyncio.ensure_future(asked(one.web_port, path)) for _ in range(api.READS_MAX + 3)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while sum(each.done() for each in reads) < 3:
                 await asyncio.sleep(0.01)
         assert begun == api.READS_MAX

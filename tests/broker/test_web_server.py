@@ -17,6 +17,7 @@ from strandline.broker.web.answer import Answer, Asked, as_json
 from strandline.broker.web.listener import WebListener
 from strandline.broker.web.routes import Route
 from strandline.broker.web.view import View
+from tests.patience import HANG_S
 
 
 def config(**web: str) -> BrokerConfig:
@@ -27,6 +28,10 @@ def config(**web: str) -> BrokerConfig:
             "web": {"listener": "127.0.0.1:0", **web},
         }
     )
+
+
+STUCK_S = 1.0
+"""Whoever cannot write for so long is held back."""
 
 
 @asynccontextmanager
@@ -146,7 +151,7 @@ async def test_a_body_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPat
 async def closed(reader: asyncio.StreamReader) -> bool:
     """Wait until the server has ended the connection."""
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             return await reader.read() == b""
     except ConnectionError:
         return True
@@ -165,7 +170,7 @@ async def test_connections_are_limited_and_the_idlest_makes_room(monkeypatch: py
         connections = web._server._connections  # type: ignore[union-attr]
         assert len(connections._open) <= 2
         writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await asyncio.wait_for(first.readuntil(b"HTTP/1.1 503"), 10)  # the first goes on
+        await asyncio.wait_for(first.readuntil(b"HTTP/1.1 503"), HANG_S)  # the first goes on
         await ended(busy)
         await ended(writer)
 
@@ -196,7 +201,7 @@ async def test_who_does_not_read_is_aborted_and_others_are_answered(monkeypatch:
         slow.setblocking(False)
         assert (await sent(port_of(web), "GET /health"))[0] == 200
         connections = web._server._connections  # type: ignore[union-attr]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while connections._open:
                 await asyncio.sleep(0.01)
         slow.close()
@@ -216,7 +221,7 @@ async def test_requests_that_wait_are_few(monkeypatch: pytest.MonkeyPatch) -> No
         with suppress(TimeoutError):
             while sent_bytes < 64 << 20:
                 writer.write(some)
-                await asyncio.wait_for(writer.drain(), 1)
+                await asyncio.wait_for(writer.drain(), STUCK_S)
                 sent_bytes += len(some)
         assert sent_bytes < 32 << 20, "no more than the kernel's buffers hold"
         writer.transport.abort()
@@ -266,7 +271,7 @@ async def test_who_sends_requests_ahead_is_not_kept_with_all_their_headers(
                 assert kept_of(web) <= server.UNREAD_BYTES_MAX
         go.set()
         with suppress(ConnectionError):
-            assert b"first" in await asyncio.wait_for(reader.read(), 10), "and then the connection ends"
+            assert b"first" in await asyncio.wait_for(reader.read(), HANG_S), "and then the connection ends"
         writer.transport.abort()
         assert (await sent(port_of(web), "GET /tried/x"))[0] == 200
 
@@ -283,7 +288,7 @@ async def test_a_body_in_pieces_may_be_as_large_as_allowed_again_and_again(
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(web))
         for _ in range(5):
             writer.write(head.encode() + bytes(server.BODY_BYTES_MAX))
-            await asyncio.wait_for(reader.readuntil(b"%d\n" % server.BODY_BYTES_MAX), 10)
+            await asyncio.wait_for(reader.readuntil(b"%d\n" % server.BODY_BYTES_MAX), HANG_S)
         await ended(writer)
 
 

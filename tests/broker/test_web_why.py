@@ -14,6 +14,7 @@ from strandline.client.admin.descriptions import NewTopic
 from strandline.client.producer.producer import Producer
 from tests.broker.test_node import address, chroot, config, running
 from tests.broker.test_web_server import sent
+from tests.patience import HANG_S
 
 __all__ = ["chroot"]
 
@@ -71,11 +72,11 @@ async def test_any_broker_asks_the_others(
         running(config(chroot, tmp_path, 2, web=WEB)) as two,
         Admin(f"{address(one)},{address(two)}") as admin,
     ):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while len(two.broker.metadata.brokers) < 2:
                 await asyncio.sleep(0.02)
         await admin.create_topic("t", partitions=2, replication_factor=1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while "t" not in two.broker.metadata.topics:
                 await asyncio.sleep(0.02)
         (number,) = [n for n, p in two.broker.metadata.topics["t"].partitions.items() if p.leader == 1]

@@ -28,6 +28,7 @@ from tests.broker.replica_harness import (
     list_offsets,
     produce,
 )
+from tests.patience import HANG_S
 
 PRODUCER = 7
 
@@ -57,7 +58,7 @@ class Scene:
 
     def reads(self, offset: int, wait_ms: int, **options: Any) -> asyncio.Future[Any]:
         """The same, with an answer that comes later."""
-        soon = asyncio.get_running_loop().time() + 5
+        soon = asyncio.get_running_loop().time() + HANG_S
         request = fetch(offset, wait_ms, isolation_level=1, **options)
         return self.client.submit(request, deadline=soon)
 
@@ -73,7 +74,7 @@ class Scene:
 
     def marks(self, **options: Any) -> asyncio.Future[Any]:
         """The same, with an answer that comes later."""
-        soon = asyncio.get_running_loop().time() + 8
+        soon = asyncio.get_running_loop().time() + HANG_S
         return self.follower.submit(marker(**options), deadline=soon)
 
 

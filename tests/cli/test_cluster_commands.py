@@ -9,6 +9,7 @@ import pytest
 from strandline.cli.app import ORDER
 from strandline.local.cluster import find
 from tests.cli.conftest import free_port
+from tests.patience import HANG_S
 
 SETTINGS = {"default.replication.factor": 3, "min.insync.replicas": 3, "zookeeper.session.timeout.ms": 6000}
 
@@ -25,7 +26,7 @@ def test_life_of_a_cluster(alone) -> None:
     assert [broker["node_id"] for broker in seen["brokers"]] == [1, 2, 3]
     assert (seen["under_replicated"], seen["under_min_isr"], seen["offline"]) == (0, 0, 0)
     for broker in seen["brokers"]:
-        with urllib.request.urlopen(f"{broker['web']}ready", timeout=10) as answer:
+        with urllib.request.urlopen(f"{broker['web']}ready", timeout=HANG_S) as answer:
             assert json.load(answer)["broker"] == broker["node_id"]
     first = alone.bootstrap.split(",")[0]
     assert alone("health", "-b", first, "--json").json["brokers"] == 3

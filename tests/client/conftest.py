@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.broker_harness import Double
+from tests.patience import HANG_S
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -43,7 +44,7 @@ def servers() -> Iterator[list[str]]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    ready.wait(5)
+    ready.wait(HANG_S)
     yield found
     stop[0].call_soon_threadsafe(stop[1].set)
-    thread.join(5)
+    thread.join(HANG_S)

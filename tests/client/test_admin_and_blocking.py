@@ -34,6 +34,7 @@ from strandline.protocol.messages.metadata import MetadataRequest
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.messages.transactions import ListTransactionsResponse
 from tests.client.broker_harness import SWALLOW, Double
+from tests.patience import HANG_S
 
 
 def test_the_blocking_faces_do_the_same_and_leave_no_thread(servers: list[str]) -> None:
@@ -43,7 +44,7 @@ def test_the_blocking_faces_do_the_same_and_leave_no_thread(servers: list[str]) 
         assert admin.list_topics() == ["t"]
     with Producer(servers, serializer="str") as producer:
         futures = [producer.send("t", f"{n}", partition=0) for n in range(10)]
-        assert [future.result(5).offset for future in futures] == list(range(10))
+        assert [future.result(HANG_S).offset for future in futures] == list(range(10))
         assert len(producer.send_many("t", ["x"] * 100, partition=1)) == 100
     with Consumer(servers, topics=["t"], auto_offset_reset="earliest", deserializer="str") as consumer:
         seen = [next(consumer) for _ in range(110)]
@@ -104,9 +105,9 @@ def test_who_leaves_while_every_broker_is_asked_is_waited_for_no_longer(run: Any
             double.hook = hook
             async with Admin(double.servers[0]) as admin:
                 listing = asyncio.ensure_future(getattr(admin, what)())
-                await asyncio.wait_for(asked.wait(), 10)
+                await asyncio.wait_for(asked.wait(), HANG_S)
                 double.hidden.add(2)
-                await asyncio.wait_for(listing, 10)
+                await asyncio.wait_for(listing, HANG_S)
 
     run(story())
 
@@ -250,11 +251,11 @@ def test_who_asks_for_metadata_while_an_answer_is_under_way_gets_the_next_one(ru
 
             double.hook = hook
             admin._cluster.refresh_soon()
-            await asyncio.wait_for(asked.wait(), 5)
+            await asyncio.wait_for(asked.wait(), HANG_S)
             waiting = asyncio.ensure_future(admin.list_offsets({TopicPartition("late", 0): -1}))
             await asyncio.sleep(0)
             go_on.set()
-            assert TopicPartition("late", 0) in await asyncio.wait_for(waiting, 5)
+            assert TopicPartition("late", 0) in await asyncio.wait_for(waiting, HANG_S)
 
     run(story())
 
@@ -272,9 +273,9 @@ def test_what_is_given_up_does_not_arrive_later(run: Any) -> None:
 
         server = await loop.create_server(Peer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        opened = await Connection.open("127.0.0.1", port, deadline=loop.time() + 5, versions={})
+        opened = await Connection.open("127.0.0.1", port, deadline=loop.time() + HANG_S, versions={})
         opened.give_up("another broker leads")
-        assert isinstance(await asyncio.wait_for(ended, 5), ConnectionResetError)
+        assert isinstance(await asyncio.wait_for(ended, HANG_S), ConnectionResetError)
         opened.give_up("it has ended already")
         server.close()
         await server.wait_closed()
@@ -288,7 +289,9 @@ def test_no_request_is_left_hanging(run: Any) -> None:
             loop = asyncio.get_running_loop()
             lost: list[Connection] = []
             port = double.brokers[1].port
-            opened = await Connection.open("127.0.0.1", port, deadline=loop.time() + 5, on_lost=lost.append)
+            opened = await Connection.open(
+                "127.0.0.1", port, deadline=loop.time() + HANG_S, on_lost=lost.append
+            )
             double.brokers[1].stopped = True
             soon = opened.submit(MetadataRequest(), deadline=loop.time() + 0.1)
             late = opened.submit(MetadataRequest(), deadline=loop.time() + 60)
@@ -297,13 +300,13 @@ def test_no_request_is_left_hanging(run: Any) -> None:
                     await asyncio.wait_for(future, 20)
             assert lost == [opened] and opened.is_lost
             with pytest.raises(ConnectionLost):
-                await opened.request(MetadataRequest(), deadline=loop.time() + 1)
+                await opened.request(MetadataRequest(), deadline=loop.time() + HANG_S)
             await opened.close()
             with pytest.raises(TimeoutError):
                 await Connection.open("127.0.0.1", port, deadline=loop.time() + 0.1)
             double.kill(1)
             with pytest.raises(OSError):
-                await Connection.open("127.0.0.1", port, deadline=loop.time() + 1)
+                await Connection.open("127.0.0.1", port, deadline=loop.time() + HANG_S)
 
     run(story())
 
@@ -314,7 +317,7 @@ def test_a_host_that_vanishes_is_noticed_while_an_answer_may_take_long(run: Any)
     async def story() -> None:
         async with Double(1) as double:
             address = double.servers[0].partition(":")
-            deadline = asyncio.get_running_loop().time() + 10
+            deadline = asyncio.get_running_loop().time() + HANG_S
             connection = await Connection.open(address[0], int(address[2]), deadline=deadline)
             assert connection._transport is not None
             sock = connection._transport.get_extra_info("socket")

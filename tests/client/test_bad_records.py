@@ -11,8 +11,7 @@ from strandline.client.producer.sender import Sender
 from strandline.protocol.messages.produce import ProduceRequest
 from strandline.protocol.records import BatchBuilder
 from tests.client.broker_harness import Double
-
-PATIENCE_S = 5.0  # before what waits counts as stuck; the limits told to the producer are far above it
+from tests.patience import HANG_S
 
 BAD: list[tuple[dict[str, Any], type[Exception]]] = [
     ({"timestamp_ms": 1.5}, TypeError),
@@ -41,7 +40,7 @@ def test_a_record_that_cannot_be_sent_is_refused_at_once(
         async with Double(1) as double:
             double.topic("good")
             (log,) = double.topic("t")
-            async with asyncio.timeout(PATIENCE_S), Producer(double.servers) as producer:
+            async with asyncio.timeout(HANG_S), Producer(double.servers) as producer:
                 if known:
                     await producer.send("t", b"before")
                 with pytest.raises(error):
@@ -62,7 +61,7 @@ def test_a_function_that_serializes_returns_bytes(run: Any, option: str, returne
         async with Double(1) as double:
             (log,) = double.topic("t")
             options = {option: lambda value: returned if value == b"bad" else value}
-            async with asyncio.timeout(PATIENCE_S), Producer(double.servers, **options) as producer:
+            async with asyncio.timeout(HANG_S), Producer(double.servers, **options) as producer:
                 with pytest.raises(TypeError, match=type(returned).__name__):
                     producer.send("t", b"bad", key=b"bad")
                 await producer.send("t", b"good", key=b"good")
@@ -116,7 +115,7 @@ def test_every_level_allowed_compresses(run: Any, codec: str, level: int) -> Non
             (log,) = double.topic("t")
             options: dict[str, Any] = {"compression_type": codec, "compression_level": level}
             async with Producer(double.servers, **options) as producer:
-                await asyncio.wait_for(producer.send("t", b"x" * 10_000), PATIENCE_S)
+                await asyncio.wait_for(producer.send("t", b"x" * 10_000), HANG_S)
             assert [one.value for one in log.records()] == [b"x" * 10_000]
 
     run(story())
@@ -135,7 +134,7 @@ def test_a_batch_that_cannot_be_built_is_refused_alone(run: Any, monkeypatch: py
     async def story() -> None:
         async with Double(1) as double:
             (bad,), (good,) = double.topic("bad"), double.topic("good")
-            async with asyncio.timeout(PATIENCE_S), Producer(double.servers) as producer:
+            async with asyncio.timeout(HANG_S), Producer(double.servers) as producer:
                 await asyncio.gather(producer.send("bad", b"0"), producer.send("good", b"0"))
                 one, two = producer.send("bad", b"bad"), producer.send("good", b"1")
                 with pytest.raises(MemoryError) as refused:
@@ -165,7 +164,7 @@ def test_a_pump_that_breaks_refuses_what_is_held_and_begins_again(
     async def story() -> None:
         async with Double(1) as double:
             (log,) = double.topic("t")
-            async with asyncio.timeout(PATIENCE_S), Producer(double.servers) as producer:
+            async with asyncio.timeout(HANG_S), Producer(double.servers) as producer:
                 await producer.send("t", b"0")
                 faults.append(None)
                 with pytest.raises(RuntimeError) as refused:
@@ -196,7 +195,7 @@ def test_a_producer_whose_task_broke_leaves_nothing_open(run: Any, monkeypatch: 
             with pytest.raises(AssertionError):
                 await producer.close(flush=False)
             with pytest.raises(ApiError):
-                await asyncio.wait_for(waiting, PATIENCE_S)
+                await asyncio.wait_for(waiting, HANG_S)
             assert not producer._cluster.tasks, "nothing runs any more"
 
     run(story())
@@ -213,7 +212,7 @@ def test_a_partitioner_that_fails_for_a_waiting_record_fails_that_record_only(ru
             sent = [producer.send("t", b"0", key=key) for key in (b"bad", b"half", b"good")]
             assert "t" in producer._lines
             double.topic("t")
-            results = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), PATIENCE_S)
+            results = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), HANG_S)
             assert [type(one).__name__ for one in results] == ["LookupError", "TypeError", "Receipt"]
 
     run(story())

@@ -11,6 +11,7 @@ from strandline.protocol.column_arrow import SCHEMA, SCHEMA_WITH_HEADERS
 from strandline.protocol.compression import Codec
 from strandline.protocol.records import BatchBuilder
 from tests.client.broker_harness import Double
+from tests.patience import HANG_S
 
 T0 = TopicPartition("t", 0)
 READER: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 20}
@@ -30,7 +31,7 @@ def fill(log: Any, count: int = 40) -> None:
 
 async def whole(consumer: Consumer, count: int) -> list[Batch]:
     found: list[Batch] = []
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(HANG_S):
         while sum(batch.record_count for batch in found) < count:
             found += await consumer.poll_batch(200)
     return found

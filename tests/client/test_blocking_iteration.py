@@ -14,6 +14,7 @@ import pytest
 from strandline.client import ConsumerInterceptor, TopicPartition
 from strandline.client.results import ConsumerRecord
 from strandline.client.sync import Admin, Consumer, Producer
+from tests.patience import HANG_S
 
 T0 = TopicPartition("t", 0)
 COUNT = 30
@@ -84,17 +85,17 @@ def test_who_waits_goes_on_when_another_thread_resumes(filled: list[str], way: s
             until_it_waits(reader)
             assert reader._inner._fetcher.places[T0].chunks
             reader.resume(T0)
-            thread.join(5)
+            thread.join(HANG_S)
             assert found == [10]
         finally:
             if thread.is_alive():  # woken, else it would hold up the end of the tests
                 reader._thread.call(reader._inner._fetcher.arrived.set)
-                thread.join(5)
+                thread.join(HANG_S)
 
 
 def until_it_waits(reader: Consumer) -> None:
     """Until somebody waits for records to arrive."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + HANG_S
     while not reader._inner._fetcher.arrived._waiters:
         assert time.monotonic() < until, "nobody waits"
         time.sleep(0.01)
@@ -119,7 +120,7 @@ def test_who_waits_holds_no_record(filled: list[str]) -> None:
         finally:
             with Producer(filled) as producer:
                 producer.send("t", b"the end", partition=0)
-            thread.join(5)
+            thread.join(HANG_S)
         assert found == [COUNT]
 
 

@@ -24,6 +24,7 @@ from strandline.protocol.errors import ErrorCode, InvalidPartitions
 from tests.client.broker_harness import Double
 from tests.client.test_producer import refusal, values
 from tests.client.test_transactions import committed, transactional
+from tests.patience import HANG_S
 from tests.protocol.kernel_forms import encoder_of
 
 
@@ -322,7 +323,7 @@ def test_without_room_the_rest_is_not_sent(run: Any, compiled: None) -> None:
                     await go_on.wait()
 
             async with Producer(double.servers, **options) as producer:
-                await producer._cluster.partitions("t", asyncio.get_running_loop().time() + 10)
+                await producer._cluster.partitions("t", asyncio.get_running_loop().time() + HANG_S)
                 double.hook = hook
                 asyncio.get_running_loop().call_later(0.6, go_on.set)
                 with pytest.raises(BufferExhausted) as caught:

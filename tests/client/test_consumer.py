@@ -20,6 +20,7 @@ from strandline.protocol.batches import LOG_APPEND_TIME, seal
 from strandline.protocol.compression import Codec
 from strandline.protocol.records import BatchBuilder
 from tests.client.broker_harness import SWALLOW, Broker, Double
+from tests.patience import HANG_S
 
 T0 = TopicPartition("t", 0)
 
@@ -35,7 +36,7 @@ def fill(partition: Any, count: int, per_batch: int = 10) -> None:
 
 async def take(consumer: Consumer, count: int) -> list[int]:
     found: list[int] = []
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(HANG_S):
         while len(found) < count:
             found += [int(one.value) for one in await consumer.poll(200)]
     return found

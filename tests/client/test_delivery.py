@@ -14,6 +14,7 @@ from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import produce
 from tests.client.broker_harness import Double
+from tests.patience import HANG_S
 
 T0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
@@ -108,7 +109,7 @@ async def fill(double: Double, count: int) -> None:
 
 async def take(consumer: Consumer, count: int) -> list[int]:
     found: list[int] = []
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(HANG_S):
         while len(found) < count:
             found += [int(one.value) for one in await consumer.poll(200, max_records=count - len(found))]
     return found
@@ -181,7 +182,7 @@ def test_results_that_are_kept_with_their_offset_count_each_record_once(run: Any
             for dies_after in (3, 5, 8):
                 consumer = await Consumer(double.servers, topics=["t"], **GROUP).start()
                 found = 0
-                async with asyncio.timeout(8):
+                async with asyncio.timeout(HANG_S):
                     while found < dies_after:
                         for record in await consumer.poll(200, max_records=dies_after - found):
                             ledger.book(record)

@@ -22,6 +22,7 @@ from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from tests.client.broker_harness import Double
 from tests.client.test_producer import refusal, values
+from tests.patience import HANG_S
 
 T0 = TopicPartition("t", 0)
 
@@ -148,7 +149,7 @@ def test_blocking_clients_have_interceptors_too(servers: list[str]) -> None:
     heard = Stamped(b"!")
     with blocking.Producer(servers, interceptors=[heard]) as producer, blocking.Admin(servers) as admin:
         admin.create_topic("t", 1)
-        producer.send("t", b"v").result(10)
+        producer.send("t", b"v").result(HANG_S)
     assert [receipt.offset for receipt, _ in heard.heard] == [0]
     reader: Any = {"auto_offset_reset": "earliest"}
     with blocking.Consumer(servers, topics=["t"], **reader) as consumer:

@@ -9,6 +9,7 @@ from strandline.client import ApiError, Producer
 from strandline.protocol.apis import Api
 from strandline.protocol.messages.metadata import MetadataRequest
 from tests.client.broker_harness import Double, on_metadata
+from tests.patience import HANG_S
 
 
 def values(partition: Any) -> list[bytes | None]:
@@ -28,7 +29,7 @@ def test_a_broker_that_hears_nothing_any_more_is_not_asked_for_ever(run: Any) ->
                     old if (broker.node, api) == (1, Api.METADATA) else None
                 )
                 double.move("t", 0, 2)
-                await asyncio.wait_for(producer.send("t", b"1"), 5)
+                await asyncio.wait_for(producer.send("t", b"1"), HANG_S)
             assert values(log) == [b"0", b"1"]
 
     run(story())
@@ -50,7 +51,7 @@ def test_who_knows_only_what_was_is_asked_after_those_that_were_down_for_long(ru
                 )
                 await double.revive(2)
                 double.move("t", 0, 2)
-                await asyncio.wait_for(producer.send("t", b"2", partition=0), 3)
+                await asyncio.wait_for(producer.send("t", b"2", partition=0), HANG_S)
             assert values(first) == [b"0", b"2"]
 
     run(story())

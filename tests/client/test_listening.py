@@ -10,8 +10,8 @@ import pytest
 from strandline.client import RebalanceListener, TopicPartition
 from strandline.client.loop_thread import LoopThread
 from strandline.client.sync import Admin, Consumer, Producer
+from tests.patience import HANG_S
 
-PATIENCE_S = 10.0  # before a call counts as stuck
 GROUP: dict[str, Any] = {
     "group": "g",
     "auto_offset_reset": "earliest",
@@ -67,7 +67,7 @@ def in_time(work: Callable[[], Any]) -> Any:
             raise
 
     threading.Thread(target=run, daemon=True).start()
-    return done.result(PATIENCE_S)
+    return done.result(HANG_S)
 
 
 @pytest.mark.parametrize("given", ["to the constructor", "to subscribe"])
@@ -160,8 +160,8 @@ def test_a_call_from_the_clients_own_thread_is_refused(filled: list[str]) -> Non
         nonlocal producer
         producer = Producer(filled, serializer=look)
         with producer:
-            producer.send("t", b"0").result(PATIENCE_S)
-            producer.send("t", b"1").result(PATIENCE_S)
+            producer.send("t", b"0").result(HANG_S)
+            producer.send("t", b"1").result(HANG_S)
         assert len(refused) == 4 and all("own thread" in str(trouble) for trouble in refused)
 
     producer: Any = None
@@ -178,13 +178,13 @@ def test_a_call_while_another_thread_closes_ends() -> None:
         thread, ready = LoopThread("test"), threading.Barrier(5)
 
         def call(thread: LoopThread = thread, ready: threading.Barrier = ready) -> None:
-            ready.wait(PATIENCE_S)
+            ready.wait(HANG_S)
             while True:
                 thread.run(nothing)
 
         with ThreadPoolExecutor(4) as callers:
             calls = [callers.submit(call) for _ in range(4)]
-            ready.wait(PATIENCE_S)
+            ready.wait(HANG_S)
             thread.close()
             for one in calls:
-                assert one.exception(PATIENCE_S) is not None
+                assert one.exception(HANG_S) is not None

@@ -22,6 +22,7 @@ from strandline.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from tests.client.broker_harness import SWALLOW, Double
+from tests.patience import HANG_S
 
 
 def refusal(request: Any, code: int) -> ProduceResponse:
@@ -129,7 +130,7 @@ def test_a_silent_leader_is_left_once_the_cluster_no_longer_lists_it(run: Any) -
                 await asyncio.sleep(0.1)
                 double.hidden.add(1)
                 double.move("t", 0, 3)
-                await asyncio.wait_for(waiting, 6)
+                await asyncio.wait_for(waiting, HANG_S)
             assert values(log) == [b"0", b"1"]
 
     run(story())
@@ -160,7 +161,7 @@ def test_nothing_goes_to_a_new_leader_while_the_old_one_has_not_answered(run: An
                 while not came:
                     await asyncio.sleep(0.001)
                 double.move("t", 0, 3 - first)
-                await producer._cluster.refreshed(asyncio.get_running_loop().time() + 5)
+                await producer._cluster.refreshed(asyncio.get_running_loop().time() + HANG_S)
                 sent.append(producer.send("t", b"1"))
                 await asyncio.sleep(0.05)
                 assert came == [first]

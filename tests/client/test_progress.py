@@ -12,6 +12,7 @@ from strandline.protocol.errors import ErrorCode, UnknownTopicOrPartition
 from tests.client.broker_harness import Broker, Double
 from tests.client.group_harness import Group
 from tests.client.test_consumer import T0, fill
+from tests.patience import HANG_S
 
 
 @pytest.mark.parametrize("policy", ["cut", "latest", "earliest"])
@@ -98,7 +99,7 @@ ALONE: dict[str, Any] = {"group": "g", "fetch_max_wait_ms": 20, "auto_offset_res
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(HANG_S):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -8,6 +8,7 @@ import pytest
 from strandline.client import Consumer, CorruptMessage, Producer, TopicPartition
 from strandline.protocol.batches import HEADER_SIZE
 from tests.client.broker_harness import Double
+from tests.patience import HANG_S
 
 T0 = TopicPartition("t", 0)
 READER: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
@@ -15,14 +16,14 @@ READER: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation_level": "r
 
 async def take(consumer: Consumer, count: int) -> list[bytes]:
     found: list[bytes] = []
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(HANG_S):
         while len(found) < count:
             found += [one.value for one in await consumer.poll(100)]
     return found
 
 
 async def position(consumer: Consumer, offset: int) -> None:
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(HANG_S):
         while await consumer.position(T0) != offset:
             assert await consumer.poll(20) == []
 

@@ -15,6 +15,7 @@ from strandline.protocol.messages.offsets import (
 )
 from tests.client.broker_harness import Double
 from tests.client.test_consumer import GROUP, T0, fill, take
+from tests.patience import HANG_S
 
 T1 = TopicPartition("t", 1)
 OPTIONS: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 20}
@@ -78,12 +79,12 @@ def test_a_deleted_topic_is_given_to_nobody_and_keeps_nobody_from_reading(run: A
                 assert len(await take(first, 40)) == 40
                 del double.topics["gone"]
                 async with Consumer(double.servers, topics=topics, **GROUP) as second:
-                    async with asyncio.timeout(8):
+                    async with asyncio.timeout(HANG_S):
                         while len(second.assignment()) != 1 or len(first.assignment()) != 1:
                             await asyncio.gather(first.poll(20), second.poll(20))
                     both = first.assignment() | second.assignment()
                     assert both == {T0, T1}
-                async with asyncio.timeout(8):
+                async with asyncio.timeout(HANG_S):
                     while first.assignment() != both:
                         await first.poll(20)
                 for log in double.topic("gone", 2):
@@ -127,7 +128,7 @@ def test_what_no_attempt_can_mend_is_raised_and_what_can_be_read_is_read(run: An
             double.hook = forbid
             async with Consumer(double.servers, topics=["t"], **OPTIONS) as consumer:
                 seen, raised = 0, 0
-                async with asyncio.timeout(8):
+                async with asyncio.timeout(HANG_S):
                     while seen < 10 or raised < 2:
                         try:
                             seen += len(await consumer.poll(200))

@@ -7,6 +7,7 @@ import pytest
 
 from strandline.base import tasks as rules
 from strandline.base.tasks import Tasks
+from tests.patience import HANG_S
 
 
 async def test_a_failure_is_told_at_once_and_raised_at_the_end() -> None:
@@ -40,7 +41,7 @@ async def test_what_is_sustained_begins_again_after_a_growing_pause(monkeypatch:
 
     tasks = Tasks("owner")
     tasks.sustain(work, "work", heard.append)
-    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(ended.wait(), HANG_S)
     assert [str(each) for each in heard] == ["1", "2", "3"]
     pauses = [after - before for before, after in pairwise(begun)]
     assert pauses[1] >= 0.019 and pauses[2] >= 0.039

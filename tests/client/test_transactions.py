@@ -31,6 +31,7 @@ from strandline.protocol.messages.transactions import (
 from tests.client.broker_harness import SWALLOW, Double
 from tests.client.test_producer import refusal
 from tests.client.transaction_harness import added
+from tests.patience import HANG_S
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -511,13 +512,13 @@ def test_blocking_transactions(servers: list[str]) -> None:
     with blocking.Admin(servers) as admin, blocking.Producer(servers, transactional_id="tx") as producer:
         admin.create_topic("t", 1)
         with pytest.raises(KeyError), producer.transaction():
-            producer.send("t", b"never").result(10)
+            producer.send("t", b"never").result(HANG_S)
             raise KeyError
         with producer.transaction():
             producer.send("t", b"x")
             producer.send_offsets({T0: 1}, "g")
         producer.begin()
-        producer.send("t", b"neither").result(10)
+        producer.send("t", b"neither").result(HANG_S)
         producer.abort()
         reader: Any = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
         with blocking.Consumer(servers, topics=["t"], **reader) as consumer:

@@ -15,6 +15,8 @@ from itertools import groupby
 
 from driving import CODECS, Read, Row
 
+from tests.patience import HANG_S
+
 DELIMITER = "|"
 KINDS = {
     "default": [],
@@ -133,7 +135,7 @@ class KcatMember:
         self.process.terminate()
         self.process.wait(30)
         for thread in self.threads:
-            thread.join(10)
+            thread.join(HANG_S)
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()

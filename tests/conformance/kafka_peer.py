@@ -24,10 +24,12 @@ sys.path.append(str(ROOT))
 
 from bench.jars import JarsMissing  # noqa: E402
 from bench.kafka import LOG4J, Kafka39  # noqa: E402
+from tests.patience import HANG_S  # noqa: E402
 
 SMALL = ("-Xms64m", "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 LEVELS = {"kafka.log": "INFO", "org.apache.kafka.storage": "INFO"}
 EARLIEST = -2
+ASK_S = 1.0  # it is asked again then
 QUIET = {"log_level": 0}  # librdkafka would tell of every broker that we stop
 ONE_BROKER = {
     "offsets.topic.replication.factor": "1",
@@ -118,7 +120,7 @@ class KafkaBroker:
 
     def _knows(self, admin: AdminClient, brokers: int) -> bool:
         try:
-            return len(admin.list_topics(timeout=1).brokers) == brokers
+            return len(admin.list_topics(timeout=ASK_S).brokers) == brokers
         except KafkaException:
             return False
 
@@ -132,7 +134,7 @@ class KafkaBroker:
         """SIGKILL, if it still runs."""
         if self.child is not None and self.child.poll() is None:
             self.child.kill()
-            self.child.wait(10)
+            self.child.wait(HANG_S)
 
 
 def partitions_of(bootstrap: str) -> list[str]:

@@ -25,6 +25,7 @@ from strandline.protocol.records import BatchBuilder
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DirectoryLocked, RealDisk
+from tests.patience import HANG_S
 
 OURS = {
     "offsets.topic.num.partitions": "1",
@@ -79,7 +80,7 @@ async def _produce(bootstrap: str, name: str, batch: bytearray) -> tuple[int, in
     request = ProduceRequest(
         acks=-1, timeout_ms=9000, topic_data=[TopicProduceData(name=topic, partition_data=[partition])]
     )
-    deadline = asyncio.get_running_loop().time() + 10
+    deadline = asyncio.get_running_loop().time() + HANG_S
     connection = await Connection.open(host, int(port), deadline=deadline)
     try:
         answer = await connection.request(request, deadline=deadline, version=9)

@@ -27,6 +27,8 @@ from pathlib import Path
 
 from kafka_peer import jars
 
+from tests.patience import HANG_S
+
 HERE = Path(__file__).parent / "probes"
 EVERY_MS = 10
 JVM = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -199,11 +201,11 @@ class Probe:
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
-            self.process.wait(10)
+            self.process.wait(HANG_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(10)
-        self._listener.join(10)
+            self.process.wait(HANG_S)
+        self._listener.join(HANG_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
 

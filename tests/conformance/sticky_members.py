@@ -24,6 +24,7 @@ from probing import java
 
 from strandline.client.loop_thread import LoopThread
 from strandline.client.sync import Consumer
+from tests.patience import HANG_S
 
 PARTITIONS = 6
 HEARTBEAT_MS = 500
@@ -112,7 +113,7 @@ def javas(bootstrap: str, topic: str, group: str, strategy: str) -> Iterator[Jav
         process.wait(30)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(HANG_S)
         process.stdout.close()
 
 

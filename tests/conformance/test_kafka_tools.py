@@ -23,6 +23,7 @@ from strandline.protocol.messages.produce import PartitionProduceData, ProduceRe
 from strandline.protocol.records import BatchBuilder
 from strandline.testing.nursery import forked
 from tests.integration.support import Wire, produced, until
+from tests.patience import HANG_S
 
 BEGINNING, LARGEST_TIME = "earliest", "max-timestamp"
 
@@ -308,7 +309,7 @@ def test_a_transaction_that_hangs_is_found_and_aborted(
     everywhere = ("kafka-configs", "--alter", "--entity-type", "brokers", "--entity-default")
     assert not write_stray(cluster, topic)
     tools(*everywhere, "--add-config", f"{verifying}=false")
-    until(lambda: write_stray(cluster, topic), 10, "a broker that takes what it does not verify")
+    until(lambda: write_stray(cluster, topic), HANG_S, "a broker that takes what it does not verify")
     tools(*everywhere, "--delete-config", verifying)
     (found,) = table(tools("kafka-transactions", "find-hanging", "--topic", topic))
     assert found[:3] == [topic, "0", str(STRAY)]
@@ -428,7 +429,7 @@ def test_a_partitions_directory_and_the_dump_of_its_segment(cluster: LocalCluste
     )
     with Producer(cluster.bootstrap) as producer:
         for number in range(3):
-            producer.send("firstTopic", b"message_%d" % number, partition=1).result(10)
+            producer.send("firstTopic", b"message_%d" % number, partition=1).result(HANG_S)
     place = cluster.brokers[1].directory / "data" / "firstTopic-1"
     names = {path.name for path in place.iterdir()}
     zero = "0" * 20

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from strandline.protocol.messages import topics
+from tests.patience import HANG_S
 
 
 @asynccontextmanager
@@ -41,7 +42,7 @@ async def create(
     return answer.topics[0]  # type: ignore[no-any-return]
 
 
-async def until(condition: Any, seconds: float = 8) -> None:
+async def until(condition: Any, seconds: float = HANG_S) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "waited in vain"

@@ -24,6 +24,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import control
 from strandline.zookeeper.documents import Endpoint
 from tests.listener import Listener, read_request
+from tests.patience import HANG_S
 
 T0, TOPIC_ID = TopicPartition("t", 0), UUID(int=7)
 PATIENCE = Patience(suspect_after_s=5.0, retry_every_s=0.02, answer_within_s=0.2)
@@ -140,7 +141,7 @@ def test_an_order_without_an_answer_goes_again_before_all_that_follow(cuts: bool
         stage.send(6)
         stage.send(7)
         decided = ["lead@4", "delete@5", "lead@6", "lead@7"]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while shown(peer.heard[-1]) != decided[-1]:
                 await asyncio.sleep(0.005)
         assert [shown(request) for request in peer.heard] == ["lead@4"] * silent_for + decided
@@ -168,7 +169,7 @@ def test_after_a_queue_was_dropped_the_next_request_is_waited_for_until_it_is_an
             stage.send(epoch)
         assert events == [plans.QueueOverflowed(2)]
         stage.send(7)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await stage.announcer.heard([2])
         assert shown(peer.heard[-1]) == "lead@7"
 
@@ -232,7 +233,7 @@ def test_one_that_takes_an_order_and_does_not_answer_is_out_of_reach_until_it_do
 
     async def story(stage: Stage, peer: Peer) -> None:
         stage.send(4)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await stage.announcer.heard([2])
             while not any(isinstance(event, plans.ReplicasAnswered) for event in told):
                 await asyncio.sleep(0.005)
@@ -263,7 +264,7 @@ def test_a_controller_that_reaches_too_few_doubts_itself_before_it_tells_who_is_
 
     async def story(stage: Stage, peer: Peer) -> None:
         stage.send(4)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await stage.announcer.heard([2])
             peer.close()
             while not any(isinstance(event, plans.ReachChanged) for event in told):

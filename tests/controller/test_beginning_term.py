@@ -66,7 +66,7 @@ async def test_a_connection_that_breaks_while_a_term_begins_does_not_make_it_bli
     await controller.start()
     await until(lambda: controller.active)
     await zk.register(2)
-    await until(lambda: controller.view is not None and 2 in controller.view.brokers, 1)
+    await until(lambda: controller.view is not None and 2 in controller.view.brokers)
     await controller.stop()
 
 

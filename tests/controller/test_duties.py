@@ -12,9 +12,10 @@ from strandline.controller.requests.election_requests import ElectionPolicy
 from strandline.controller.requests.topics import Defaults
 from strandline.protocol.messages import topics
 from strandline.zookeeper import documents
+from tests.patience import HANG_S
 
 
-async def until(condition: Any, seconds: float = 8.0) -> None:
+async def until(condition: Any, seconds: float = HANG_S) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)

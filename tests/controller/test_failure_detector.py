@@ -12,6 +12,7 @@ from strandline.controller import failure_detector
 from strandline.controller.challenges import Word
 from strandline.controller.failure_detector import FailureDetector, Patience, Standing
 from tests.listener import Listener
+from tests.patience import HANG_S
 
 
 class Oracle:
@@ -74,7 +75,7 @@ def play(story: Story) -> None:
     asyncio.run(scene())
 
 
-async def until(condition: Callable[[], object], seconds: float = 5) -> None:
+async def until(condition: Callable[[], object], seconds: float = HANG_S) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)

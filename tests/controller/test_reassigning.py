@@ -16,11 +16,12 @@ from strandline.protocol.messages import control, reassignments, topics
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, NoNode, SetData
 from tests.controller.cluster_harness import cluster, ruler, until
+from tests.patience import HANG_S
 
 T0 = TopicPartition("t", 0)
 
 
-async def until_read(ask: Any, wanted: Any, seconds: float = 8) -> None:
+async def until_read(ask: Any, wanted: Any, seconds: float = HANG_S) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while (found := await ask()) != wanted:
         assert asyncio.get_running_loop().time() < deadline, f"{found}, not {wanted}"

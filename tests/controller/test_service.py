@@ -18,6 +18,7 @@ from strandline.protocol.messages import control, topics
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, SessionEvent, SessionState, SetData, Unknown
 from tests.controller.cluster_harness import cluster, create, until
+from tests.patience import HANG_S
 
 
 async def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
@@ -236,7 +237,7 @@ async def test_partitions_that_somebody_takes_out_of_a_topics_node_are_put_back(
         whole = documents.parse(documents.TopicDocument, data)
         shrunk = whole.model_copy(update={"partitions": {0: whole.partitions[0]}})
         await one.zk.multi([SetData(path, shrunk.data(), stat.version)])
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(HANG_S):
             while documents.parse(documents.TopicDocument, (await one.zk.get(path))[0]) != whole:
                 await asyncio.sleep(0.02)
         assert sorted(one.controller.view.topics["t"].replicas) == [0, 1, 2]
@@ -309,7 +310,7 @@ def shown_isr(broker: Any) -> list[int] | None:
     return None
 
 
-async def until_async(ask: Any, wanted: Any, seconds: float = 5) -> None:
+async def until_async(ask: Any, wanted: Any, seconds: float = HANG_S) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while await ask() != wanted:
         assert asyncio.get_running_loop().time() < deadline, "waited in vain"

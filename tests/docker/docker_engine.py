@@ -8,7 +8,7 @@ import socket
 
 import docker
 
-PATIENCE_S = 10
+PATIENCE_S = 20.0
 
 
 def refusal(docker_host: str | None) -> str:

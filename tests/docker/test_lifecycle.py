@@ -15,6 +15,7 @@ from waiting import BOOTSTRAP, NAMES, all_healthy, health, in_sync, wait
 
 from strandline.client.sync import Admin, Producer
 from tests.observability.prometheus_process import binary
+from tests.patience import HANG_S
 
 pytestmark = pytest.mark.docker
 
@@ -104,7 +105,7 @@ def test_prometheus_finds_every_broker_by_its_name(
     stack.run("--profile", "observability", "up", "--detach", "--no-deps", "prometheus")
 
     def asked() -> bool:
-        with urllib.request.urlopen("http://127.0.0.1:9090/api/v1/targets", timeout=10) as answer:
+        with urllib.request.urlopen("http://127.0.0.1:9090/api/v1/targets", timeout=HANG_S) as answer:
             targets = json.load(answer)["data"]["activeTargets"]
         return sorted(each["labels"]["instance"] for each in targets if each["health"] == "up") == [
             f"{name}:9192" for name in NAMES

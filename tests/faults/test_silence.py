@@ -16,6 +16,7 @@ from strandline.local.processes import BrokerProcess
 from strandline.protocol.errors import ErrorCode
 from tests.faults.drill import zookeeper
 from tests.integration.support import Wire, incarnation, produce_request, produced, until
+from tests.patience import HANG_S
 
 SESSION_S = 3.0
 NOTICED_S = 5.0  # a session that was ended from elsewhere is followed by the next within so long
@@ -81,7 +82,7 @@ def test_f9_the_controller_stands_still(cluster: LocalCluster, drill) -> None:
         it.resumed()
         client = zookeeper(cluster)
         try:
-            until(lambda: client.exists("/controller") is not None, 15, "somebody is controller")
+            until(lambda: client.exists("/controller") is not None, HANG_S, "somebody is controller")
             epoch = int(client.get("/controller_epoch")[0])
             broker.resume()
             it.heal()

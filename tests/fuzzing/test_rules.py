@@ -34,6 +34,7 @@ from tests.fuzzing.progress import Progress
 from tests.fuzzing.run import main
 from tests.fuzzing.watch import Watch
 from tests.listener import Listener
+from tests.patience import HANG_S
 from tests.protocol.damaged import batch
 
 IDS = {STILL: UUID(int=1 << 100), VICTIM: UUID(int=1 << 101)}
@@ -196,7 +197,7 @@ async def test_a_broker_that_breaks_a_rule_is_noticed(breaking: str, complaint: 
     await asyncio.to_thread(run)
     listener.close()
     await asyncio.sleep(0)  # what was cut is closed in the loop's next turn
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while len(asyncio.all_tasks()) > 1:
             await asyncio.sleep(0)
     assert bool(judge.complaints) == bool(complaint)

@@ -24,6 +24,7 @@ from strandline.testing.history import judge
 from strandline.testing.waiting import until as until
 from strandline.testing.workload import Workload
 from tests import command_line
+from tests.patience import HANG_S
 
 DURABLE = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 UNCLOCKED = {  # no file appears in a log directory just because time has passed
@@ -85,7 +86,7 @@ class View:
             f"{self.topic} is led by {leader} with ISR {wanted[0][1]}",
         )
 
-    def wait_led_without(self, broker: int, within_s: float = 15.0) -> None:
+    def wait_led_without(self, broker: int, within_s: float = HANG_S) -> None:
         """Wait until each partition is led, and none by `broker`."""
         until(
             lambda: (leaders := self.leaders()) and broker not in leaders and min(leaders) >= 0,
@@ -102,7 +103,9 @@ def create(cluster: LocalCluster, name: str, leaders: Iterable[int]) -> View:
     }
     view = View(cluster, name)
     view.admin.create_topics([NewTopic(name, assignments=assignments)])
-    until(lambda: view.leaders() == [a[0] for a in assignments.values()], 15, f"{name} is led as assigned")
+    until(
+        lambda: view.leaders() == [a[0] for a in assignments.values()], HANG_S, f"{name} is led as assigned"
+    )
     view.wait_full_isr()
     return view
 
@@ -111,7 +114,7 @@ def wait_alike(
     cluster: LocalCluster,
     topic: str,
     partitions: int,
-    within_s: float = 15.0,
+    within_s: float = HANG_S,
     brokers: Iterable[int] | None = None,
 ) -> None:
     """Wait until the segment files of all replicas (on all brokers, if not said) are alike, byte for byte."""

@@ -8,6 +8,7 @@ from strandline.client.sync import Admin, Consumer, Producer
 from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import InvalidRecord
 from tests.integration.support import assert_no_traceback, until
+from tests.patience import HANG_S
 
 TOPIC = "compacted"
 UPDATES, KEYS = 10_000, 100
@@ -47,7 +48,7 @@ def test_the_newest_of_each_key_is_left_where_it_was(cluster: LocalCluster) -> N
             producer.send(TOPIC, key=key_of(number), value=b"value-%d" % number)
         producer.flush()
         with pytest.raises(InvalidRecord, match="key"):
-            producer.send(TOPIC, key=None, value=b"of nobody").result(10)
+            producer.send(TOPIC, key=None, value=b"of nobody").result(HANG_S)
     newest = {key_of(number): number for number in range(UPDATES)}
 
     def cleaned() -> dict[int, tuple[bytes, bytes]] | None:

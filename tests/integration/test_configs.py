@@ -13,6 +13,7 @@ from strandline.client.sync import Admin, Producer
 from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import ApiError, InvalidConfig, UnknownTopicOrPartition
 from tests.integration.support import until
+from tests.patience import HANG_S
 
 SETTINGS = {"default.replication.factor": "3", "zookeeper.session.timeout.ms": "6000"}
 SEGMENT = 50_000
@@ -35,7 +36,7 @@ class Cluster:
         ]
 
     def everywhere(self, topic: str, name: str, value: Any) -> None:
-        until(lambda: self.kept(topic, name) == [value] * 3, 10, f"{name} = {value} on three brokers")
+        until(lambda: self.kept(topic, name) == [value] * 3, HANG_S, f"{name} = {value} on three brokers")
 
     def entry(self, name: str, **of: Any) -> Any:
         return next(e for e in self.admin.describe_configs(**of) if e.name == name)
@@ -74,16 +75,16 @@ def test_a_live_topic_changes_on_every_replica(cluster: Cluster) -> None:
     cluster.admin.create_topic("live", 1, 3)
     with Producer(cluster.local.bootstrap, linger_ms=0) as producer:
         for _ in range(5):
-            producer.send("live", b"x" * 20_000, partition=0).result(10)
+            producer.send("live", b"x" * 20_000, partition=0).result(HANG_S)
         assert all(len(list(log.glob("*.log"))) == 1 for log in cluster.logs("live"))
         cluster.set("segment.bytes", str(SEGMENT), topic="live")
         cluster.set("retention.ms", "3600000", topic="live")
         cluster.everywhere("live", "segment_bytes", SEGMENT)
         cluster.everywhere("live", "retention_ms", 3_600_000)
         for _ in range(6):
-            producer.send("live", b"x" * 20_000, partition=0).result(10)
+            producer.send("live", b"x" * 20_000, partition=0).result(HANG_S)
         until(
-            lambda: all(len(list(log.glob("*.log"))) >= 3 for log in cluster.logs("live")), 10,
+            lambda: all(len(list(log.glob("*.log"))) >= 3 for log in cluster.logs("live")), HANG_S,
             "small segments on three brokers",
         )  # fmt: skip
     told = cluster.entry("segment.bytes", topic="live")
@@ -98,7 +99,9 @@ def test_what_brokers_share_and_what_one_has_alone(cluster: Cluster) -> None:
     cluster.everywhere("inherits", "index_interval_bytes", 777)
     cluster.set("log.index.interval.bytes", "888", broker=2)
     until(
-        lambda: sorted(cluster.kept("inherits", "index_interval_bytes")) == [777, 777, 888], 10, "one differs"
+        lambda: sorted(cluster.kept("inherits", "index_interval_bytes")) == [777, 777, 888],
+        HANG_S,
+        "one differs",
     )
     told = cluster.entry("log.index.interval.bytes", broker=2)
     assert (told.value, told.source) == ("888", ConfigSource.DYNAMIC_BROKER_CONFIG)
@@ -123,7 +126,7 @@ def test_a_leader_follows_what_acks_all_needs_by_default(cluster: Cluster) -> No
             assert replica["epoch"] == epoch, "the test needs one leader epoch"
             return bool(replica["leading"]["min_isr"] == count)
 
-        until(is_followed, 10, f"the leader asks for {count}")
+        until(is_followed, HANG_S, f"the leader asks for {count}")
 
     needs(1)
     cluster.set("min.insync.replicas", "2", all_brokers=True)
@@ -165,7 +168,9 @@ def test_a_tool_that_writes_to_zookeeper_itself(cluster: Cluster, zk: KazooClien
     zk.create(value=b'{"version":1,"entity_type":"brokers","entity_name":"3"}', **notice)
     cluster.in_force("log.roll.jitter.ms", "12", 3)
     until(
-        lambda: sorted(cluster.kept("by-tool", "segment_jitter_ms")) == [0, 0, 12], 10, "replicas inherit it"
+        lambda: sorted(cluster.kept("by-tool", "segment_jitter_ms")) == [0, 0, 12],
+        HANG_S,
+        "replicas inherit it",
     )
     cluster.set(
         "cleanup.policy", "compact", topic="by-tool"
@@ -200,7 +205,9 @@ def test_settings_outlive_brokers_and_controllers(cluster: Cluster) -> None:
         cluster.in_force("log.cleaner.backoff.ms", "250", broker.id)
         cluster.in_force("message.max.bytes", "5000" if broker.id == 1 else size, broker.id)
     limits = [5000, 5002, 5002]
-    until(lambda: sorted(cluster.kept("outlives", "max_message_bytes")) == limits, 10, "replicas inherit it")
+    until(
+        lambda: sorted(cluster.kept("outlives", "max_message_bytes")) == limits, HANG_S, "replicas inherit it"
+    )
     cluster.everywhere("outlives", "retention_bytes", 123_456)
     cluster.set("retention.bytes", "654321", topic="outlives")
     cluster.everywhere("outlives", "retention_bytes", 654_321)

@@ -9,6 +9,7 @@ from strandline.client import ApiError
 from strandline.client.sync import Consumer, Producer
 from strandline.local.cluster import LocalCluster
 from tests.integration.support import DURABLE, create, revive, until
+from tests.patience import HANG_S
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +20,9 @@ def cluster(start_cluster) -> LocalCluster:
 def read_all(bootstrap: str, where: TopicPartition) -> list[bytes]:
     with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([where])
-        end = until(lambda: consumer.end_offsets([where])[where], 15, "the end is known")
+        end = until(lambda: consumer.end_offsets([where])[where], HANG_S, "the end is known")
         found: list[bytes] = []
-        until(lambda: found.extend(r.value for r in consumer.poll(200)) or len(found) >= end, 15, "read")
+        until(lambda: found.extend(r.value for r in consumer.poll(200)) or len(found) >= end, HANG_S, "read")
     return found
 
 
@@ -36,12 +37,12 @@ def test_a_dead_leader_takes_what_nobody_else_has(cluster: LocalCluster, acks: i
     cluster.wait_ready()
     with create(cluster, where.topic, [leader]) as view:
         with Producer(cluster.bootstrap, acks=acks, linger_ms=0, **patience) as producer:
-            producer.send(where.topic, b"before").result(10)
+            producer.send(where.topic, b"before").result(HANG_S)
             assert read_all(cluster.bootstrap, where) == [b"before"], "it is connected"
             cluster.brokers[leader].pause()
             sent = [producer.send(where.topic, b"%d" % n) for n in range(10)]
             if acks == 0:
-                assert [each.result(5).offset for each in sent] == [-1] * 10, "all is well, it seems"
+                assert [each.result(HANG_S).offset for each in sent] == [-1] * 10, "all is well, it seems"
             cluster.brokers[leader].kill()
             promised = 1
             for each in sent:

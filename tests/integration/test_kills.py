@@ -31,6 +31,7 @@ from tests.integration.support import (
     until,
     wait_alike,
 )
+from tests.patience import HANG_S
 
 GAP_S_MAX = 3.0  # what a bad day of the machine may cost; the figure itself is printed
 WARM = 150
@@ -146,8 +147,8 @@ def test_f6_killed_and_started_at_once_it_takes_its_old_session_up(cluster: Loca
             before, began = incarnation(broker), time.monotonic()
             broker.kill()
             broker.start()
-            until(lambda: incarnation(broker) > before, 10, "a new incarnation")
-            until(lambda: knows_all(cluster, victim), 10, "it knows the cluster again")
+            until(lambda: incarnation(broker) > before, HANG_S, "a new incarnation")
+            until(lambda: knows_all(cluster, victim), HANG_S, "it knows the cluster again")
             view.wait_full_isr()
             took_s = time.monotonic() - began
             load.wait_acknowledged_everywhere()
@@ -184,7 +185,7 @@ def test_a_controlled_shutdown_hands_leadership_over(cluster: LocalCluster) -> N
             gap_s = load.history.longest_gap_s(since_s=asked_s)
             began = time.monotonic()
             broker.start()
-            until(lambda: knows_all(cluster, victim), 15, "it knows the cluster again")
+            until(lambda: knows_all(cluster, victim), HANG_S, "it knows the cluster again")
             started_s = time.monotonic() - began
             view.wait_full_isr()
             load.wait_acknowledged(WARM)

@@ -26,6 +26,7 @@ from tests.integration.support import (
     until,
     wait_alike,
 )
+from tests.patience import HANG_S
 
 SESSION_S = 2.0
 QUICK = {
@@ -66,7 +67,7 @@ def test_f8_a_zombie_acknowledges_nothing_and_comes_back(cluster: LocalCluster, 
             by_all, _ = produced(wire.receive())
             assert by_all != ErrorCode.NONE, "nobody follows a zombie: nothing is held by all"
             stepped_down_s = time.monotonic() - resumed_s
-            until(lambda: incarnation(broker) > before, 15, "a new session, one incarnation later")
+            until(lambda: incarnation(broker) > before, HANG_S, "a new session, one incarnation later")
             full_s = view.wait_full_isr()
             load.wait_acknowledged(100)
         print(
@@ -150,10 +151,10 @@ def test_a_fenced_leader_takes_nothing_that_came_while_it_slept(start_cluster) -
         finally:
             broker.resume()
         assert produced(wire.receive())[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        until(lambda: incarnation(broker) > before, 15, "a new session, one incarnation later")
+        until(lambda: incarnation(broker) > before, HANG_S, "a new session, one incarnation later")
         until(
             lambda: produced(wire.ask(produce_request("fenced", 0, b"again", acks=1), 9)) == (0, 1),
-            15,
+            HANG_S,
             "it leads again",
         )
     assert_no_traceback(cluster)

@@ -28,6 +28,7 @@ from tests.integration.support import (
     strandline,
     until,
 )
+from tests.patience import HANG_S
 
 WARM = 150
 
@@ -78,7 +79,9 @@ def test_a_partition_moves_under_load_while_the_old_leader_and_the_controller_di
         assert (first.replicas, sorted(first.isr)) == ((1, 2, 3), [1, 2, 3])
         assert second.replicas == (2, 3, 4)
     until(
-        lambda: held(cluster, "moved") == {"moved-0": [1, 2, 3], "moved-1": [2, 3, 4]}, 10, "no old directory"
+        lambda: held(cluster, "moved") == {"moved-0": [1, 2, 3], "moved-1": [2, 3, 4]},
+        HANG_S,
+        "no old directory",
     )
     assert_no_traceback(cluster)
 
@@ -119,7 +122,7 @@ def test_a_move_to_a_broker_that_dies_waits_is_cancelled_and_leaves_a_stray_at_m
         with pytest.raises(UnknownTopicOrPartition):
             view.admin.alter_partition_reassignments({TopicPartition("waits", 9): [1]})
         revive(cluster)
-    until(lambda: held(cluster, "waits").get("waits-0") == [1, 2, 3], 10, "the addition is not served")
+    until(lambda: held(cluster, "waits").get("waits-0") == [1, 2, 3], HANG_S, "the addition is not served")
     assert_no_traceback(cluster)
 
 

@@ -18,6 +18,7 @@ from strandline.client.sync import Admin, Consumer, Producer
 from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
 from tests.integration.support import View, assert_no_traceback, revive, strandline, until
+from tests.patience import HANG_S
 
 CHECKPOINT = "replication-offset-checkpoint"
 LOSSLESS_ALONE = {
@@ -105,7 +106,7 @@ def test_all_lose_power_and_the_longest_log_leads(cluster: LocalCluster) -> None
         cluster.brokers[last].start()
         until(lambda: view.leaders() == [last], 30, "the longest log leads")
         assert contents(cluster, "dark") == list(range(150))
-        until(lambda: reports(cluster, "dark"), 10, "the doubt is said aloud")
+        until(lambda: reports(cluster, "dark"), HANG_S, "the doubt is said aloud")
         view.wait_full_isr()
         controller = cluster.controller()
         metrics = view.admin.inspect(controller, "metrics")["replication"]
@@ -214,7 +215,7 @@ def test_leadership_goes_back_by_the_znode_of_old_tools(cluster: LocalCluster, n
         finally:
             zookeeper.stop()
             zookeeper.close()
-        until(lambda: view.leaders() == [second], 10, "the preferred replica leads")
+        until(lambda: view.leaders() == [second], HANG_S, "the preferred replica leads")
 
 
 def test_an_operator_gives_up_on_those_who_do_not_come_back(cluster: LocalCluster) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from strandline.client.sync import Producer
 from strandline.local.cluster import LocalCluster
 from tests.integration.support import create, until
+from tests.patience import HANG_S
 
 SLOW = """
 import os, time
@@ -48,6 +49,6 @@ def test_a_follower_whose_appends_take_too_long_leaves_and_comes_back(start_clus
         switch.touch()
         until(lambda: isr() == set(cluster.brokers) - {slow}, 30, "the slow one has left")
         with Producer(cluster.bootstrap) as strict:
-            assert strict.send("slow", b"x" * 1000).result(10).offset > 0, "nobody waits for it"
+            assert strict.send("slow", b"x" * 1000).result(HANG_S).offset > 0, "nobody waits for it"
         switch.unlink()
         view.wait_full_isr()

@@ -19,6 +19,7 @@ from strandline.protocol.messages.transactions import (
 )
 from strandline.protocol.records import BatchBuilder
 from tests.integration.support import Wire, create, until
+from tests.patience import HANG_S
 
 TRANSACTIONS = 1  # a key type of FindCoordinator
 PASSING = (
@@ -152,13 +153,13 @@ def test_a_late_batch_opens_no_transaction(cluster: LocalCluster, is_here: bool)
         assert producer.send(1) == 0
         assert read(cluster, topic, 1) == (1, 0, [], [])
         producer.end(committed=False)
-        until(lambda: read(cluster, topic, 1) == (2, 2, [0], [0]), 10, "the marker")
+        until(lambda: read(cluster, topic, 1) == (2, 2, [0], [0]), HANG_S, "the marker")
         assert producer.send(1) == ErrorCode.TRANSACTION_ABORTABLE
         assert read(cluster, topic, 1) == (2, 2, [0], [0]), "nothing holds readers back"
         producer.add()
         assert producer.send(1) == 0
         producer.end(committed=True)
-        until(lambda: read(cluster, topic, 1) == (4, 4, [0, 2], [0]), 10, "the marker")
+        until(lambda: read(cluster, topic, 1) == (4, 4, [0, 2], [0]), HANG_S, "the marker")
 
 
 def test_a_transaction_outlives_the_leader_that_has_it(cluster: LocalCluster) -> None:
@@ -175,6 +176,6 @@ def test_a_transaction_outlives_the_leader_that_has_it(cluster: LocalCluster) ->
         assert read(cluster, topic, leader)[1:] == (0, [], [])
         assert producer.send(leader) == 0, "it has begun there, as far as this leader can tell"
         producer.end(committed=True)
-        until(lambda: read(cluster, topic, leader) == (5, 5, [0, 1, 2, 3], []), 10, "the marker")
+        until(lambda: read(cluster, topic, leader) == (5, 5, [0, 1, 2, 3], []), HANG_S, "the marker")
         cluster.brokers[2].start()
         view.wait_full_isr()

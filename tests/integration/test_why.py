@@ -19,6 +19,7 @@ from strandline.protocol.schema import spec_of
 from strandline.storage.decision_log import read_rings
 from strandline.storage.disk import RealDisk
 from tests.integration.support import View, create, revive, strandline, until
+from tests.patience import HANG_S
 
 LAG_S = 8.0  # a command asked meanwhile is a process that starts, on a machine that may be busy
 ASK_EVERY_S = 0.3  # each time is a process
@@ -76,7 +77,7 @@ def test_a_stopped_follower_keeps_a_record_invisible_and_then_leaves(cluster: Lo
         send(cluster, "slow", b"a", b"b")
         assert "is visible" in ask(cluster, "why", "not-visible", "slow-0@1", text=True)
         cluster.brokers[3].signal(signal.SIGSTOP)
-        until(lambda: parked_no_more(cluster, 1, 3), 10, "the parked fetch of broker 3 is answered")
+        until(lambda: parked_no_more(cluster, 1, 3), HANG_S, "the parked fetch of broker 3 is answered")
         send(cluster, "slow", b"c", acks=1)
         seen = ask_at_once(cluster, "slow-0@2")
         assert (seen["leader"], seen["watermark"], seen["end"], seen["visible"]) == (1, 2, 3, False)
@@ -185,10 +186,10 @@ def test_what_a_returning_leader_cuts_is_listed_with_its_records(cluster: LocalC
                 told = admin.inspect(1, "partition", topic="cut", partition=0)
                 return all(f["fetched_ago_s"] > 0.6 for f in told["replica"]["leading"]["followers"])
 
-            until(silent, 5, "no fetch of a follower is parked")
+            until(silent, HANG_S, "no fetch of a follower is parked")
         with Producer(cluster.brokers[1].address, acks=1) as producer:
             for value in (b"only-here", b"and-this"):
-                producer.send("cut", value, partition=0).result(5)
+                producer.send("cut", value, partition=0).result(HANG_S)
         cluster.brokers[1].kill()
         for broker in (2, 3):
             cluster.brokers[broker].signal(signal.SIGCONT)

@@ -23,6 +23,7 @@ from strandline.zookeeper.client import (
     ZkError,
 )
 from strandline.zookeeper.kazoo_client import KazooZkClient
+from tests.patience import HANG_S
 
 
 def in_world(story: object) -> object:
@@ -115,7 +116,9 @@ def commands(seed: int, count: int) -> list[Command]:
 class Player:
     """Plays a script on either client: what is answered, what there is, which watches have fired."""
 
-    def __init__(self, root: str, connect: Callable[[], Awaitable[ZkClient]], due: Sequence[int] = ()) -> None:
+    def __init__(
+        self, root: str, connect: Callable[[], Awaitable[ZkClient]], due: Sequence[int] = ()
+    ) -> None:
         self.root, self.connect, self.due = root, connect, due
         self.answers: list[object] = []
         self.fired: list[int] = []  # commands whose watches have fired
@@ -138,7 +141,7 @@ class Player:
     async def _close(self, session: ZkClient) -> None:
         """Close it once all has fired that is due; kazoo has a thread for answers and one for watches."""
         due = self.due[len(self.told)] if self.due else 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while len(self.fired) < due:
                 await asyncio.sleep(0.01)
         self.told.append(len(self.fired))

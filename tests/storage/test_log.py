@@ -15,6 +15,7 @@ from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import DiskFailed, DiskFull, File, RealDisk
 from strandline.storage.log import producer_snapshots
 from strandline.storage.log.log import CorruptBatch, NotNext
+from tests.patience import HANG_S
 from tests.storage.conftest import START_MS, T0, Place, make_batch, put
 
 
@@ -313,19 +314,19 @@ def test_a_checkpoint_that_is_being_written_does_not_outlive_a_cut(
     def held_back(path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
         if path.endswith("recovery-point-offset-checkpoint") and not go_on.is_set():
             writing.set()
-            assert go_on.wait(5)
+            assert go_on.wait(HANG_S)
         replace(path, data, sync, mode)
 
     monkeypatch.setattr(place.disk, "replace", held_back)
     checkpoint = Thread(target=place.logs.checkpoint_recovery_points)
     cut = Thread(target=place.log.truncate_to, args=(1,))
     checkpoint.start()
-    assert writing.wait(5)
+    assert writing.wait(HANG_S)
     cut.start()
     cut.join(0.2)
     go_on.set()
-    checkpoint.join(5)
-    cut.join(5)
+    checkpoint.join(HANG_S)
+    cut.join(HANG_S)
     assert place.log.end_offset == 1
     place.die()
     place.start()
@@ -341,17 +342,17 @@ def test_a_thread_and_the_loop_may_write_the_epochs_at_once(
     def held_back(fd: int) -> None:
         if current_thread() is not main_thread():
             writing.set()
-            assert go_on.wait(5)
+            assert go_on.wait(HANG_S)
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", held_back)
     place.log.assign_epoch(3)
     transition = Thread(target=place.log.save_epochs)
     transition.start()
-    assert writing.wait(5)
+    assert writing.wait(HANG_S)
     place.log.move_start(1)  # a retention pass
     go_on.set()
-    transition.join(5)
+    transition.join(HANG_S)
     assert not place.log.failed
     assert place.disk.listdir(f"{place.root}/t-0").count("leader-epoch-checkpoint") == 1
 

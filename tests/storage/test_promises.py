@@ -16,6 +16,7 @@ from strandline.storage.directories.offset_checkpoints import Bounds
 from strandline.storage.disk import NoDescriptor
 from strandline.storage.log import checkpoints
 from strandline.storage.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS, read_offsets
+from tests.patience import HANG_S
 from tests.storage.conftest import T0, put
 from tests.storage.faulty_disk import Fault, FaultyDisk
 from tests.storage.log_dirs import NAMES, Dirs
@@ -35,7 +36,7 @@ class SlowDisk(FaultyDisk):
         if call == "replace" and self.slow and path.endswith(self.slow):
             self.slow = ""
             self.reached.set()
-            assert self.gate.wait(10)
+            assert self.gate.wait(HANG_S)
         return super().struck(call, path)
 
 
@@ -65,7 +66,7 @@ def written_meanwhile(disk: Any, name: str, write: Any) -> Thread:
     disk.slow = name
     thread = Thread(target=write)
     thread.start()
-    assert disk.reached.wait(10)
+    assert disk.reached.wait(HANG_S)
     return thread
 
 

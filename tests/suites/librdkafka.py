@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conformance.kafka_peer import jars
+from tests.patience import HANG_S
 from tests.suites.checkout import Stated
 from tests.suites.declared import Asked, Suite
 from tests.suites.shape import Cluster, Shape
@@ -151,7 +152,7 @@ def _play(one: Part, work: Path, scratch: Path, told: dict[str, str]) -> Report:
             child.wait(TEST_MAX_S)
         except subprocess.TimeoutExpired:
             child.kill()
-            child.wait(10)
+            child.wait(HANG_S)
     printed = log.read_text(encoding="utf-8", errors="replace")
     try:
         return Report(json.loads(table.read_text(encoding="utf-8"))["tests"], printed)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from strandline.local.ports import free_ports, is_free
 from tests.conformance.kafka_peer import jars
+from tests.patience import HANG_S
 from tests.suites.declared import Asked, Suite
 from tests.suites.running import PLUGINS
 from tests.suites.shape import Cluster, Shape
@@ -88,7 +89,7 @@ def toxiproxy(ports: Mapping[int, int], folder: Path) -> Iterator[str]:
         yield address
     finally:
         child.kill()
-        child.wait(10)
+        child.wait(HANG_S)
 
 
 class Stage:

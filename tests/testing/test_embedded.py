@@ -16,6 +16,7 @@ from strandline.local.reaper import owned
 from strandline.protocol.errors import ApiError
 from strandline.testing import CLIENTS, Cluster, LocalCluster, cluster
 from strandline.testing.nursery import Forked
+from tests.patience import HANG_S
 
 SETTINGS = {
     "min.insync.replicas": "2",
@@ -141,7 +142,7 @@ def test_a_broker_that_was_forked_is_waited_for() -> None:
             forked.wait(0.01)
     finally:
         child.kill()
-    assert forked.wait(10) == -1
+    assert forked.wait(HANG_S) == -1
     assert forked.poll() == forked.returncode == -1
     child.wait()
     assert Forked(child.pid).poll() == -1, "it is long gone"

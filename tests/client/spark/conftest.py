@@ -62,6 +62,7 @@ from strandline.protocol.messages.producers import InitProducerIdResponse
 from strandline.protocol.primitives import NO_UUID
 from strandline.protocol.records import BatchBuilder, Header, iterate
 from strandline.protocol.schema import decode
+from tests.patience import HANG_S
 
 Value = tuple[int, bytes | None, bytes | None, list[Header]]
 
@@ -170,7 +171,7 @@ class Broker:
             each.close()
         for thread in self.threads:
             if thread is not threading.current_thread():
-                thread.join(5)
+                thread.join(HANG_S)
 
     def _accept(self) -> None:
         with suppress(OSError):

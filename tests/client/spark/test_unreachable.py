@@ -17,6 +17,7 @@ from strandline.client.spark.client import FAILED_RECENTLY_SECONDS, Address, Spa
 from strandline.client.spark.leaders import list_offsets
 from strandline.client.spark.options import parse
 from tests.client.spark.fetch_harness import Story, records, span
+from tests.patience import HANG_S
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ class Hung:
 
     def close(self) -> None:
         self.listener.shutdown(socket.SHUT_RDWR)
-        self.thread.join(5)
+        self.thread.join(HANG_S)
         for each in (self.listener, *self.connections):
             each.close()
 

@@ -23,7 +23,7 @@ from strandline.protocol.messages.topics import CreatableTopic, CreatableTopicCo
 from tests.conformance.differential.notation import Topic
 from tests.conformance.differential.requests import Building
 
-PATIENCE_S = 10.0  # for one answer, and for what `until` waits for
+PATIENCE_S = 20.0  # for one answer, and for what `until` waits for
 READY_S = 60.0  # for what only makes ready: a topic with many partitions, on a busy machine
 AGAIN_S = 0.02
 
@@ -132,7 +132,7 @@ class Side:
 
     def make_ready(self) -> None:
         """Let it create the topics of its coordinators, and take ids for producers."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + READY_S
         asked = (
             FindCoordinatorRequest(key="any"),
             FindCoordinatorRequest(key="any", key_type=1),

@@ -22,6 +22,7 @@ from probing import go_program, java, node_program
 
 from tests.conformance.matrix.drive_async import StrandlineAsync
 from tests.conformance.matrix.remote import Remote
+from tests.patience import HANG_S
 
 WORKERS = Path(__file__).with_name("workers")
 
@@ -34,7 +35,7 @@ class Driven(NamedTuple):
 
 
 def _kcat_version() -> str:
-    told = subprocess.run(["kcat", "-V"], capture_output=True, text=True, timeout=10, check=True).stdout
+    told = subprocess.run(["kcat", "-V"], capture_output=True, text=True, timeout=HANG_S, check=True).stdout
     found = re.search(r"Version (\S+) .*librdkafka (\S+)", told)
     assert found, told
     return f"{found[1]} (librdkafka {found[2]})"

@@ -9,6 +9,7 @@ from typing import Any, Self
 from driving import Read, until
 
 EVERY_S = 0.005
+LOOK_S = 1.0
 
 
 class Background:
@@ -73,7 +74,7 @@ class Writing(Background):
 
     def _send(self) -> None:
         while not self.ended.is_set():
-            if not self.flows.wait(1):
+            if not self.flows.wait(LOOK_S):
                 continue
             self._send_one(f"{self.sent}".encode())
             self.sent += 1

@@ -12,6 +12,7 @@ from random import Random
 from tests.conformance.streams.brokers import Brokers, Reading, all_written
 from tests.conformance.streams.scenario import Laps
 from tests.conformance.streams.workers import Workers
+from tests.patience import HANG_S
 
 FILES = "org.apache.kafka.connect.file.FileStream{}Connector"
 STEP_S = 0.05
@@ -37,7 +38,7 @@ class Growing:
         """End with a whole line."""
         self._ended.set()
         if self._writer is not None:
-            self._writer.join(10)
+            self._writer.join(HANG_S)
             self._writer = None
 
     def _write(self) -> None:

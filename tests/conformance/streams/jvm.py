@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench.jars import JarsMissing, fetched
 from tests.conformance.probing import Absent
+from tests.patience import HANG_S
 
 HERE = Path(__file__).parent
 FLAGS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -138,8 +139,8 @@ class Jvm:
             self.kill()
 
     def _gone(self) -> None:
-        self.process.wait(10)
-        self._listener.join(10)
+        self.process.wait(HANG_S)
+        self._listener.join(HANG_S)
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             try:
