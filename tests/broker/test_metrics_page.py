@@ -11,17 +11,19 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from strandline.base.types import TopicPartition
+from strandline.base.types import BrokerId, TopicPartition
 from strandline.broker.config.sections import GroupsConfig
 from strandline.broker.groups.consumer.group import ConsumerGroup
 from strandline.broker.groups.consumer.surroundings import limits_of
 from strandline.broker.network.timings import Timings
 from strandline.broker.replicas.shared import Traffic
+from strandline.broker.throttle import FOLLOWERS, LEADERS, Throttle
 from strandline.broker.web.metrics import cluster, coordinators, exposition, replicas
 from strandline.broker.web.metrics import declared as m
 from strandline.broker.web.metrics.exposition import SLICE_NS, Exposition, wants_open_metrics
 from strandline.broker.web.metrics.page import Page
 from strandline.broker.web.view import View
+from strandline.protocol.messages.control import TopicConfigEntry
 from tests.broker.replica_harness import TP, ask, batch, outcome, produce, until
 from tests.broker.replica_harness import cluster as brokers
 
@@ -121,6 +123,27 @@ async def test_a_follower_that_stops_is_under_replicated(tmp_path: Path) -> None
         await client.close()
 
 
+async def test_what_throttled_replicas_take_is_told_by_side(tmp_path: Path) -> None:
+    """Kafka's gauges and a total: at the leader what was sent, at the follower what was copied."""
+    named = (TopicConfigEntry(name=LEADERS, value="0:1"), TopicConfigEntry(name=FOLLOWERS, value="*"))
+    async with brokers(tmp_path, 2) as stage:
+        await stage.elect(1, [1, 2], named)
+        for member in stage.members.values():
+            for side in (member.parts.leader_throttle, member.parts.follower_throttle):
+                side.set_rate(1 << 40, asyncio.get_running_loop().time())
+        client = await stage.members[1].connect()
+        assert outcome(await ask(client, produce(batch(b"x" * 10_000)))) == (0, 0)
+        size = stage.members[1].partition.log.size
+        for broker, sent, copied in ((1, size, 0), (2, 0, size)):
+            page = Page()
+            gathered(replicas.replicas(stage.members[broker].broker, page, EVERYTHING))
+            sides = [(m.LEADER_RATE, "leader", sent), (m.FOLLOWER_RATE, "follower", copied)]
+            for rate, name, nbytes in sides:
+                assert value(page, m.THROTTLED, name) == nbytes
+                assert nbytes / 11 <= cast(float, value(page, rate)) + 0.1 <= nbytes / 10 + 0.2
+        await client.close()
+
+
 def many(count: int) -> Any:
     """A broker that leads so many partitions, all of them idle."""
     leader = SimpleNamespace(
@@ -142,8 +165,10 @@ def many(count: int) -> Any:
         isr=SimpleNamespace(shrinks=0, expands=0, notes=SimpleNamespace(failed=0)),
         shared=SimpleNamespace(
             truncated_below_watermark=0, replication_bytes_in=0, replication_bytes_out=0,
-            gone_traffic=Traffic(),
+            gone_traffic=Traffic(), loop=SimpleNamespace(time=lambda: 0.0),
         ),
+        leader_throttle=(throttle := Throttle(BrokerId(1), 1, LEADERS, lambda topic: {})),
+        fetchers=SimpleNamespace(throttle=throttle),
     )  # fmt: skip
 
 

@@ -65,3 +65,19 @@ def test_a_replica_in_sync_counts_but_leaves_no_debt_of_hours() -> None:
     slow.took(MOVES, 5_000, 99.0, lags=True)
     slow.took(MOVES, 2_000, 99.0, lags=False)
     assert slow.wait_s(99.0) == pytest.approx(IN_SYNC_S + 5.0), "what others owe is neither more nor less"
+
+
+def test_what_counts_is_told_as_a_rate_of_the_last_ten_seconds_and_as_a_total() -> None:
+    slow = throttle()
+    assert (slow.byte_rate(3.0), slow.nbytes) == (0.0, 0)
+    for second in range(20):
+        slow.took(MOVES, 600, second + 0.2, lags=True)
+        slow.took(MOVES, 400, second + 0.9, lags=False)
+        slow.took(STAYS, 1 << 30, second + 0.9, lags=True)
+    assert slow.nbytes == 20_000, "who is not named does not count"
+    assert slow.byte_rate(19.99) == pytest.approx(1_000, rel=0.01)
+    assert slow.byte_rate(24.5) == pytest.approx(6_000 / 10.5), "the seconds 14 to 19, and those after them"
+    assert slow.byte_rate(40.0) == 0.0 and slow.nbytes == 20_000
+    slow.set_rate(UNLIMITED, 40.0)
+    slow.took(MOVES, 600, 41.0, lags=True)
+    assert (slow.byte_rate(41.0), slow.nbytes) == (0.0, 20_000), "nothing counts while there is no rate"

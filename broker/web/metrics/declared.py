@@ -148,6 +148,19 @@ TRUNCATED = _count(
 )
 REPLICATION_IN = _count(f"{TRAFFIC}replicationbytesin_total", "bytes of batches from leaders")
 REPLICATION_OUT = _count(f"{TRAFFIC}replicationbytesout_total", "bytes of batches to followers")
+LEADER_RATE = _gauge(
+    "kafka_server_leaderreplication_byte_rate",
+    "bytes a second, of the last 10 s, sent to throttled replicas (leader.replication.throttled.*)",
+)
+FOLLOWER_RATE = _gauge(
+    "kafka_server_followerreplication_byte_rate",
+    "bytes a second, of the last 10 s, copied by throttled replicas (follower.replication.throttled.*)",
+)
+THROTTLED = _count(
+    "strandline_throttled_replication_bytes_total",
+    "bytes of batches that counted for such a throttle, by its `side`: `leader` or `follower`",
+    "side",
+)
 
 _begin("Topics")
 MESSAGES_IN = _of_topic(

@@ -131,8 +131,17 @@ def _put_sums(broker: "BrokerContext", page: Page, sums: _Sums, hosted: int) -> 
     page.put(m.TRUNCATED, shared.truncated_below_watermark)
     page.put(m.REPLICATION_IN, shared.replication_bytes_in)
     page.put(m.REPLICATION_OUT, shared.replication_bytes_out)
+    _put_throttles(broker, page)
     page.put(m.SEGMENTS, sums.segments)
     page.put(m.SIZE, sums.size)
+
+
+def _put_throttles(broker: "BrokerContext", page: Page) -> None:
+    leader, follower, now = broker.leader_throttle, broker.fetchers.throttle, broker.shared.loop.time()
+    page.put(m.LEADER_RATE, round(leader.byte_rate(now), 1))
+    page.put(m.FOLLOWER_RATE, round(follower.byte_rate(now), 1))
+    page.put(m.THROTTLED, leader.nbytes, side="leader")
+    page.put(m.THROTTLED, follower.nbytes, side="follower")
 
 
 def _put_topics(
