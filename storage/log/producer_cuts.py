@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from ..disk import Disk
-from ..segment.segment import Segment
+from ..segment.segment import CorruptBatch, Segment
 from . import producer_snapshots
 from .producer_state import OF_TRANSACTIONS, ProducerStates
 
@@ -54,7 +54,9 @@ def as_of(
 
 
 def _written_behind(segments: Iterable[Segment], end: int) -> frozenset[int] | None:
-    """The producers of all batches from `end` on; None if their ids do not say enough."""
+    """The producers of all batches from `end` on; None if their ids do not say enough, or if the batches are
+    damaged: they go, so nothing but this needs them.
+    """
     found = set[int]()
     read = 0
     for segment in segments:
@@ -67,6 +69,8 @@ def _written_behind(segments: Iterable[Segment], end: int) -> frozenset[int] | N
                     return None
                 if header.producer_id >= 0:
                     found.add(header.producer_id)
+        except CorruptBatch:
+            return None
         finally:
             apart.close()
     return frozenset(found)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.log import producer_cuts, producer_snapshots
 from strandline.storage.log.log import Log
 from strandline.storage.log.producer_state import BATCHES_KEPT, ProducerStates
+from strandline.storage.segment.file_names import LOG
 from tests.storage.bare_log import BareLog
 from tests.storage.conftest import START_MS
 from tests.storage.faulty_disk import FaultyDisk
@@ -117,3 +119,17 @@ def test_a_long_way_back_is_rebuilt(tmp_path: Path, monkeypatch: Any) -> None:
         put(log, START_MS, pid=1, seq=n)
     assert log.producers_as_of(17).producers is None
     assert log.producers_as_of(16).producers is not None
+
+
+@pytest.mark.parametrize("field", [8, 16], ids=["length", "magic"])
+def test_damage_in_what_goes_does_not_keep_a_log_from_its_cut(tmp_path: Path, field: int) -> None:
+    """Nobody needs those batches any more, and the leader has better ones."""
+    log, sizes = BareLog(tmp_path / "t-0").log, []
+    for n in range(10):
+        sizes.append(log.size)
+        put(log, START_MS, pid=1, seq=n)
+    with open(log.segments[0].path(LOG), "r+b") as file:
+        file.seek(sizes[8] + field)
+        file.write(b"\xff\xff\xff")
+    assert log.truncate_to(6) == 6 and not log.failed
+    assert [batch.base_offset for batch in log.producers.get(1).batches] == [1, 2, 3, 4, 5]  # type: ignore[union-attr]
