@@ -3,9 +3,9 @@
 A topic names replicas in `leader.replication.throttled.replicas`, by the broker that sends, and in
 `follower.replication.throttled.replicas`, by the one that copies; a broker has a rate for each side. Tools
 that move partitions set them. What passes for such a replica counts, and once it is more than the rate
-allows, replicas that lag wait until the debt is paid. A replica that is in sync never waits, so no throttle
-takes a member out of the ISR, or holds acks=all up. What it takes counts, too, but leaves at most a second's
-debt: else whoever fell behind under a throttle that somebody forgot would wait for hours.
+allows, replicas that lag wait until the debt is paid. A replica that is in sync, or about to be, never waits:
+no throttle takes a member out of the ISR, or holds acks=all up. What it takes counts, too, but leaves at most
+a second's debt: else whoever fell behind under a throttle that somebody forgot would wait for hours.
 One response may bring more than a second's worth: the rate is kept on average.
 What has counted is told as Kafka's `byte-rate`, and as a total. Nothing counts while there is no rate.
 Left to others: to wait (fetch/read.py, follower/fetcher.py), what settings may be (storage/idle_settings.py),

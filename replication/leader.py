@@ -238,6 +238,14 @@ class Leader:
             return (*effects, *self._raise_high_watermark(now))
         return effects
 
+    def waits_for(self, follower: BrokerId, now: Seconds) -> bool:
+        """Whether the high watermark, and so acks=all, waits for this follower."""
+        if follower in self.isr.must_ack:
+            return True
+        progress = self._followers.get(follower)
+        waits = self.options.semantics.waits_for_joining and follower in self.replicas
+        return waits and progress is not None and self._is_near(follower, progress, now)
+
     def held_back(self, follower: BrokerId) -> None:
         """A throttle sends it nothing for now: that it asks from the same offset again says nothing of the
         batch there.
@@ -336,17 +344,18 @@ class Leader:
         if reached <= self.high_watermark:
             return NOTHING
         for broker, progress in self._beside if self.options.semantics.waits_for_joining else ():
-            if (
-                progress.end_offset < reached
-                and progress.caught_up(self.end_offset, now, self.options.lag_seconds_max)
-                and broker in self.membership.live
-            ):
+            if progress.end_offset < reached and self._is_near(broker, progress, now):
                 reached = progress.end_offset
         if reached <= self.high_watermark:
             return NOTHING
         assert reached <= self.end_offset, "the high watermark exceeds the leader's log end offset"
         self.high_watermark = reached
         return (HighWatermarkMoved(reached),)
+
+    def _is_near(self, broker: BrokerId, progress: Progress, now: Seconds) -> bool:
+        """Whether a replica outside the ISR is about to join it."""
+        caught_up = progress.caught_up(self.end_offset, now, self.options.lag_seconds_max)
+        return caught_up and broker in self.membership.live
 
     def _maybe_grow(self, follower: BrokerId, progress: Progress, now: Seconds) -> Effects:
         if (

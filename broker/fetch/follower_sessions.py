@@ -62,7 +62,7 @@ class FollowerSession(FetchSession):
         if leader is None or progress is None:
             return
         if entry in self.held:
-            if entry.error or entry.parting or replica in leader.isr.must_ack:
+            if entry.error or entry.parting or leader.waits_for(replica, self.shared.loop.time()):
                 self._unhold(entry)
             else:
                 leader.held_back(replica)

@@ -2,8 +2,8 @@
 
 A follower reads up to the log end offset, a consumer up to the high watermark, with read_committed up to the
 last stable offset; it is told which of the transactions before that were aborted. These offsets are read once
-per partition and read: what is shown and what is told are of one moment. A follower that is not in sync gets
-nothing of a throttled partition while its leader is in debt (broker/throttle.py).
+per partition and read: what is shown and what is told are of one moment. A follower that is not in sync, nor
+about to be, gets nothing of a throttled partition while its leader is in debt (broker/throttle.py).
 Left to others: the message around it (handlers/fetch.py), the wait (parked.py).
 """
 
@@ -134,8 +134,8 @@ def charge(throttle: Throttle, fetcher: FetchSource, partition: Partition, nbyte
     """Count records that a follower is sent."""
     leader = partition.leading
     if leader is not None:
-        lags = fetcher.replica not in leader.isr.must_ack
-        throttle.took(partition.tp, nbytes, partition.shared.loop.time(), lags=lags)
+        now = partition.shared.loop.time()
+        throttle.took(partition.tp, nbytes, now, lags=not leader.waits_for(fetcher.replica, now))
 
 
 Found = tuple[list[FetchItem], list[PartitionData]]  # the partitions, and the data of each
@@ -254,9 +254,10 @@ class Reading:
 
     def _holds_back(self, throttle: Throttle, item: FetchItem, leader: Leader, partition: Partition) -> bool:
         """Whether the throttle holds back what there is; never from a follower that acks=all waits for."""
-        if self.fetcher.replica in leader.isr.must_ack or item.asked.fetch_offset >= partition.log.end_offset:
+        now = partition.shared.loop.time()
+        if item.asked.fetch_offset >= partition.log.end_offset or leader.waits_for(self.fetcher.replica, now):
             return False
-        until = throttle.held_until(partition.tp, partition.shared.loop.time())
+        until = throttle.held_until(partition.tp, now)
         if not until:
             return False
         self.held_until = until

@@ -495,7 +495,7 @@ class Partition:
         self.following = None
 
     def lead(self, mandate: Mandate) -> None:
-        """Lead in a new epoch. The log's leader epoch file already holds the epoch, synced to disk."""
+        """Lead in a new epoch, which stands in the log's epoch file already (not synced: decision 65)."""
         shared, log = self.shared, self.log
         known = log.epochs.latest if shared.options.semantics.begins_when_elected else mandate.epoch
         assert self.incomplete and known == mandate.epoch, "a leader epoch starts before its records"

@@ -202,6 +202,28 @@ def test_who_may_join_after_all_is_held_back_no_longer(tmp_path: Path) -> None:
     with_peer(tmp_path, story, rate=10, isr=(1, 3), members=3)
 
 
+def test_no_producer_waits_for_a_debt_when_the_copy_is_almost_done(tmp_path: Path) -> None:
+    """It had all that there was when it asked last, so acks=all waits for it; but it cannot join yet, because
+    more was committed since.
+    """
+
+    async def story(stage: Cluster, peer: Peer) -> None:
+        assert sizes(await peer.full(0)) == {0: 3 * EACH}
+        await append(stage)
+        for end in (4, 5):
+            assert sizes(await peer.next(end - 1)) == {0: EACH}, "though the first three are not paid for"
+            if end == 4:
+                assert stage.members[1].partition.leading.isr.must_ack == {1}
+                client = await stage.members[1].connect()
+                written = asyncio.ensure_future(ask(client, produce(batch(b"x" * 1000), acks=-1)))
+                await until(lambda: stage.members[1].partition.log.end_offset == 5)
+        await peer.next(5)
+        assert outcome(await written) == (0, 4)
+        await client.close()
+
+    with_peer(tmp_path, story, rate=10)
+
+
 def test_a_batch_that_is_held_back_is_not_taken_for_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
