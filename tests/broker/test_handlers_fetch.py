@@ -141,7 +141,7 @@ def test_a_parked_fetch_is_woken_or_times_out(tmp_path: Path) -> None:
         assert len(bytes(fetched(await waiting).records)) > 0
         began = loop.time()
         assert bytes(fetched(await ask(client, fetch(1, max_wait_ms=100))).records) == b""
-        assert 0.09 < loop.time() - began < 1.0
+        assert loop.time() - began > 0.09
         patient = client.submit(fetch(1, max_wait_ms=300, min_bytes=10_000), deadline=loop.time() + HANG_S)
         await ask(producer, produce(batch(b"b")))
         await asyncio.sleep(0.05)

@@ -51,6 +51,7 @@ from strandline.storage.config import TOPIC_OPTIONS
 from strandline.storage.idle_settings import IDLE
 from tests.broker.cluster_harness import TellsAtOnce, config
 from tests.broker.test_metadata_picture import ONE, partition, topic, update
+from tests.patience import HANG_S
 
 CLIENT = Listener("PLAINTEXT", internal=False)
 
@@ -328,7 +329,7 @@ async def test_without_a_controller_a_request_ends_at_its_own_deadline() -> None
     began = asyncio.get_running_loop().time()
     with pytest.raises(RequestTimedOut) as caught:
         await topics.create_partitions(made, exchange(Api.CREATE_PARTITIONS, 2), request)
-    assert asyncio.get_running_loop().time() - began < 1
+    assert asyncio.get_running_loop().time() - began < HANG_S
     refused = topics.refuse_create_partitions(request, caught.value)
     assert [(r.name, r.error_code) for r in refused.results] == [("t", 7)]
 

@@ -195,7 +195,7 @@ async def test_waiters_that_lost_leadership_completes_may_ask_again_at_once(tmp_
 async def test_no_watermark_waits_for_a_broker_that_is_shutting_down(tmp_path: Path) -> None:
     """KAFKA-15021: it had all a moment ago and was about to join, so the leader waited until it was late."""
 
-    lag = {"lag_time_max_ms": 20_000, "fetch_wait_max_ms": 100}
+    lag = {"lag_time_max_ms": 60_000, "fetch_wait_max_ms": 100}
     async with cluster(tmp_path, 2, replication=lag) as stage:
         await stage.elect(1, [1, 2])
         leader, leaver = stage.members[1], stage.members[2]
@@ -209,7 +209,7 @@ async def test_no_watermark_waits_for_a_broker_that_is_shutting_down(tmp_path: P
         began = asyncio.get_running_loop().time()
         for _ in range(5):
             assert outcome(await ask(client, produce(batch(b"b"))))[0] == ErrorCode.NONE
-        assert asyncio.get_running_loop().time() - began < 1
+        assert asyncio.get_running_loop().time() - began < HANG_S
         assert stage.state().isr == [1], "nor has it been let in again"
         await client.close()
 

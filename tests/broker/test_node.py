@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kazoo.client import KazooClient
 
 from strandline.base.clock import SystemClock
 from strandline.broker.config.broker import BrokerConfig
@@ -25,6 +24,7 @@ from strandline.storage.directories.incarnation import CLEAN_MARKER
 from strandline.storage.disk import RealDisk
 from strandline.zookeeper.client import ZkClient
 from tests.patience import HANG_S
+from tests.sessions import end_session
 
 
 @pytest.fixture
@@ -143,10 +143,7 @@ def test_after_its_session_has_ended_a_broker_is_back_one_incarnation_later(
             await producer.send("events", b"before", key="k")
             session = made.incarnations.previous_session()  # what it has written down for its successor
             assert session is not None
-            thief = KazooClient(hosts=chroot.partition("/")[0], timeout=4, client_id=session.client_id)
-            await asyncio.to_thread(thief.start)
-            await asyncio.to_thread(thief.stop)  # ends the session for both
-            thief.close()
+            await asyncio.to_thread(end_session, chroot.partition("/")[0], session.client_id)
             async with asyncio.timeout(HANG_S):
                 while made.broker.incarnation != 2 or not made.broker.controller.active:
                     await asyncio.sleep(0.02)

@@ -19,6 +19,7 @@ from strandline.storage.directories.incarnation import Incarnations
 from strandline.storage.disk import RealDisk
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import SetData, Unknown, ZkClient, ZkError
+from tests.patience import HANG_S
 from tests.storage.faulty_disk import FaultyDisk
 
 PARTITION = TopicPartition("t", 0)
@@ -88,7 +89,7 @@ async def end(started: Started, clean: bool = True) -> None:
 
 def run(story: Awaitable[None]) -> None:
     async def bounded() -> None:
-        await asyncio.wait_for(story, 30)
+        await asyncio.wait_for(story, 2 * HANG_S)
 
     asyncio.run(bounded())
 
@@ -110,11 +111,12 @@ def test_each_start_is_an_incarnation(chroot: str, tmp_path: Path) -> None:
 
 def test_a_killed_predecessor_is_followed_at_once(chroot: str, tmp_path: Path) -> None:
     async def story() -> None:
-        killed = await start(config(chroot, tmp_path))
+        lasting = {"connect": chroot, "session_timeout_ms": 40_000, "connection_timeout_ms": 30_000}
+        killed = await start(config(chroot, tmp_path, zookeeper=lasting))
         await end(killed, clean=False)  # its session stays behind, as after SIGKILL
         began = asyncio.get_running_loop().time()
-        follower = await start(config(chroot, tmp_path))
-        assert asyncio.get_running_loop().time() - began < 2, "the session was ended, not waited for"
+        follower = await start(config(chroot, tmp_path, zookeeper=lasting))
+        assert asyncio.get_running_loop().time() - began < HANG_S, "the session was ended, not waited for"
         found = await follower.registered()
         assert (found.incarnation, found.intact_since) == (2, 1), "the same boot: the page cache holds all"
         await end(follower)

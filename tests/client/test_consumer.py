@@ -15,12 +15,15 @@ from strandline.client import (
     TopicPartition,
 )
 from strandline.client.consumer.consumer import FOREVER_MS
+from strandline.local.processes import machine_is_slower
 from strandline.protocol.apis import Api
 from strandline.protocol.batches import LOG_APPEND_TIME, seal
 from strandline.protocol.compression import Codec
 from strandline.protocol.records import BatchBuilder
 from tests.client.broker_harness import SWALLOW, Broker, Double
 from tests.patience import HANG_S
+
+SOON_S = 0.9  # less than the second for which metadata rests where nothing is in doubt
 
 T0 = TopicPartition("t", 0)
 
@@ -262,7 +265,9 @@ def test_a_moved_and_a_dead_leader_cost_only_time(run: Any) -> None:
                     start = asyncio.get_running_loop().time()
                     await producer.send("t", b"21")
                     assert await take(consumer, 1) == [21]
-                    assert asyncio.get_running_loop().time() - start < 0.9, "no rest of a second"
+                    assert asyncio.get_running_loop().time() - start < 0.9 * machine_is_slower(), (
+                        "no rest of a second"
+                    )
 
     run(story())
 

@@ -19,6 +19,7 @@ from strandline.client.network import cluster
 from strandline.protocol.apis import Api
 from tests.client.broker_harness import Double, Partition
 from tests.client.test_producer import values
+from tests.patience import HANG_S
 
 T1 = TopicPartition("t", 1)
 
@@ -69,7 +70,7 @@ def test_offsets_of_an_unknown_partition_are_refused_soon(run: Any) -> None:
                         await consumer.beginning_offsets([wanted])
                 with pytest.raises(UnknownTopicOrPartition, match="t-1"):
                     await admin.delete_records({T1: -1})
-                assert asyncio.get_running_loop().time() - begun < 5
+                assert asyncio.get_running_loop().time() - begun < HANG_S
                 waiting = asyncio.ensure_future(consumer.end_offsets([TopicPartition("new", 0)]))
                 await asyncio.sleep(0.1)
                 double.topic("new")
@@ -95,7 +96,7 @@ def test_a_partition_that_metadata_lacks_is_looked_for_before_a_record_is_refuse
                     with pytest.raises(InvalidPartitions, match="it has 2"):
                         await one
                 assert (await right).offset == 1, "it is not held up by those before it"
-                assert asyncio.get_running_loop().time() - begun < 3, "all were looked for at once"
+                assert asyncio.get_running_loop().time() - begun < 10, "all were looked for at once"
             assert values(logs[1]) == [b"1", b"3"]
 
     run(story())

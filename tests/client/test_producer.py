@@ -14,6 +14,7 @@ from strandline.client import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
+from strandline.local.processes import machine_is_slower
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.produce import (
@@ -23,6 +24,8 @@ from strandline.protocol.messages.produce import (
 )
 from tests.client.broker_harness import SWALLOW, Double
 from tests.patience import HANG_S
+
+SOON_S = 0.9  # less than the second for which metadata rests where nothing is in doubt
 
 
 def refusal(request: Any, code: int) -> ProduceResponse:
@@ -113,7 +116,9 @@ def test_the_leaders_death_costs_only_time(run: Any) -> None:
                 double.move("t", 0, 2)
                 moved = loop.time()
                 await asyncio.gather(*waiting)
-                assert loop.time() - moved < 0.9, "no rest of a second while there is a doubt"
+                assert loop.time() - moved < 0.9 * machine_is_slower(), (
+                    "no rest of a second while there is a doubt"
+                )
             assert values(log) == [b"%d" % n for n in range(50)]
 
     run(story())

@@ -86,7 +86,7 @@ async def test_a_controller_that_reaches_too_few_of_the_living_gives_the_seat_up
         begun = asyncio.get_running_loop().time()
         cut_off(one, [two, three])
         await until(lambda: not one.controller.active)
-        assert DOUBTED_S <= asyncio.get_running_loop().time() - begun < DOUBTED_S + 1.0
+        assert asyncio.get_running_loop().time() - begun >= DOUBTED_S
         await until(lambda: two.controller.active or three.controller.active)
         assert states == [await znodes.read_state(one.zk, TopicPartition("t", i)) for i in range(3)], (
             "nothing was written about anybody"
