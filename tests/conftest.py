@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from strandline.local.embedded_zookeeper import Zookeeper
+from strandline.local.owned import mark
 from tests import default_ports
 from tests.spark_sessions import spark_home
 
@@ -92,10 +93,12 @@ WATCH = pytest.StashKey[default_ports.Watch]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """In `make test` one process watches the default ports, for all that it starts.
+    """What is begun here ends with this process, also if that is killed: ZooKeeper, clusters, JVMs.
 
-    A run of a few files would be in the way of a cluster that has them.
+    In `make test` one process watches the default ports, for all that it starts. A run of a few files would
+    be in the way of a cluster that has them.
     """
+    os.environ.update(mark())
     if config.getoption("numprocesses", None) and default_ports.VARIABLE not in os.environ:
         config.stash[WATCH] = default_ports.Watch()
         config.stash[WATCH].start()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ import pytest
 from strandline.client.admin.admin import Admin, NewTopic
 from strandline.client.producer.producer import Producer
 from strandline.local.processes import machine_is_slower
-from strandline.local.reaper import owned
+from strandline.local.reaper import VARIABLE, owned
 from strandline.protocol.errors import ApiError
 from strandline.testing import CLIENTS, Cluster, LocalCluster, cluster
 from strandline.testing.nursery import Forked
+from strandline.testing.waiting import until
 from tests.patience import HANG_S
 
 SETTINGS = {
@@ -24,6 +26,7 @@ SETTINGS = {
     "replica.lag.time.max.ms": "1000",
     "zookeeper.session.timeout.ms": "6000",
 }
+ROOT = Path(__file__).resolve().parents[2]
 SLOW_S = 2.0  # more than a busy machine adds by itself
 BEGINS = """
 import asyncio
@@ -33,6 +36,13 @@ async def main():
         print(c.local.directory, flush=True)
         await asyncio.sleep(600)
 asyncio.run(main())
+"""
+
+A_TEST = """
+import time
+def test_waits(zookeeper):
+    print("a test waits", flush=True)
+    time.sleep(600)
 """
 
 
@@ -167,11 +177,45 @@ def test_nothing_outlives_a_test_that_is_killed() -> None:
         token = directory.name.removeprefix("strandline-").rpartition("-")[0]
         assert len(owned(token)) >= 2, "a broker and ZooKeeper, at least"
         child.kill()
-        deadline = time.monotonic() + 10 * machine_is_slower()
-        while owned(token) or directory.exists():
-            assert time.monotonic() < deadline, (owned(token), directory)
-            time.sleep(0.05)
+        until(lambda: not owned(token) and not directory.exists(), HANG_S, "nothing is left")
     finally:
         child.kill()
         child.wait()
         child.stdout.close()
+
+
+def test_nothing_outlives_a_run_of_tests_that_is_killed(tmp_path: Path) -> None:
+    """The ZooKeeper that its tests share."""
+    story = tmp_path / "test_story.py"
+    story.write_text(A_TEST)
+    line = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-s",
+        "-p",
+        "tests.conftest",
+        "-c",
+        ROOT / "pyproject.toml",
+        story,
+    ]
+    child = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        assert any(b"a test waits" in told for told in child.stdout)
+        (token,) = {token for token in tokens() if token.startswith(f"{child.pid}-")}
+        child.kill()
+        until(lambda: not owned(token), HANG_S, "nothing is left")
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def tokens() -> Iterator[str]:
+    """Those in the environments of all processes."""
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            told = dict(word.partition(b"=")[::2] for word in place.read_bytes().split(b"\0"))
+            if (token := told.get(VARIABLE.encode())) is not None:
+                yield token.decode()
