@@ -72,7 +72,7 @@ def lock_directories(config: BrokerConfig, disk: Disk, boot_id: str) -> Incarnat
         return Incarnations.load(disk, config.directories, boot_id)
     except DirectoryLocked as error:
         raise StartFailed(
-            f"log directory {str(error) or config.log_dirs} is locked by another running broker: "
+            f"log directory {config.log_dirs} is locked by another running broker ({error}): "
             "stop it, or give this broker its own `log.dirs`"
         ) from error
     except (OSError, DiskError) as error:

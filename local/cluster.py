@@ -60,8 +60,10 @@ class LocalCluster:
         `web`: each broker has an HTTP port, too. Clients and browsers are heard at the host `bind`, and sent
         to `advertised`; without them, at 127.0.0.1, where brokers and ZooKeeper always meet.
         `owned`: no process outlives this one, however that ends.
+
+        Raises EnvironmentProblem for a directory that brokers cannot have.
         """
-        self.directory = directory.resolve()
+        self.directory = fit(directory)
         ids = list(range(1, brokers + 1)) if isinstance(brokers, int) else sorted(brokers)
         count = len(ids)
         kinds = 3 if web else 2
@@ -243,10 +245,22 @@ def read_state(directory: Path) -> dict[str, Any]:
     return state
 
 
+def fit(directory: Path) -> Path:
+    """The whole path of a directory for a cluster. Raises EnvironmentProblem if it holds a comma: brokers,
+    Kafka's too, would take it for several, which the brokers of a cluster would share.
+    """
+    found = directory.resolve()
+    if "," in str(found):
+        raise EnvironmentProblem(
+            f"{found}: brokers split `log.dirs` at commas; choose a directory without one"
+        )
+    return found
+
+
 @contextmanager
 def changing(directory: Path, wait_s: float = CHANGING_S) -> Iterator[None]:
     """Nobody else starts or ends the cluster in `directory` meanwhile. Raises EnvironmentProblem."""
-    directory.mkdir(parents=True, exist_ok=True)
+    fit(directory).mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + wait_s
     with (directory / LOCK_FILE).open("a") as lock:
         while True:

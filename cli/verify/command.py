@@ -139,6 +139,8 @@ def _print_plan(scenario: Scenario, chosen: Chosen, as_json: bool) -> None:
 
 
 def _run(scenario: Scenario, chosen: Chosen, keep: Path | None, as_json: bool) -> None:
+    if keep is not None and "," in str(keep.resolve()):
+        raise WrongUsage(f"--keep {keep}: brokers split `log.dirs` at commas; name a directory without one")
     if keep is not None and keep.exists() and not keep.is_dir():
         raise WrongUsage(f"--keep {keep}: it is no directory; name a new one")
     if keep is not None and keep.exists() and any(keep.iterdir()):

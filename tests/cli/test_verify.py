@@ -86,6 +86,14 @@ def test_evidence_is_not_mixed_with_what_is_there(alone: Shell, mine: Path) -> N
     assert "is not empty; name a new one" in said
 
 
+def test_a_directory_with_a_comma_is_refused_before_anything_is_made(alone: Shell, tmp_path: Path) -> None:
+    """Brokers split `log.dirs` there, Kafka's too: their logs would lie elsewhere, and all in one place."""
+    for words, status in ((("verify", "smoke", "--keep"), 2), (("up", "--dir"), 1)):
+        said = alone(*words, tmp_path / "a,b" / "run", expect=status).err.replace("\n", " ")
+        assert "split `log.dirs` at commas" in said
+        assert [*tmp_path.glob("a*")] == []
+
+
 def test_kept_histories_are_judged_again_and_the_shortest_explanation_stands_first(
     alone: Shell, tmp_path: Path
 ) -> None:
