@@ -59,6 +59,9 @@ Mixed = Annotated[
     str | None,
     typer.Option(metavar="IDS", help="with --kafka: these brokers are Strandline's, e.g. 2,3"),
 ]
+Controller = Annotated[
+    int | None, typer.Option(metavar="ID", help="with --kafka: this broker is the first controller")
+]
 Keep = Annotated[
     Path | None, typer.Option(metavar="DIR", help="keep histories, logs and data in this new directory")
 ]
@@ -81,6 +84,7 @@ def verify(
     compose: Compose = None,
     kafka: Kafka = None,
     strandline: Mixed = None,
+    controller: Controller = None,
     namespaces: Namespaces = None,
     keep: Keep = None,
     judge: Judge = None,
@@ -89,7 +93,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Put a cluster under load and faults, and judge what its clients were told: was anything lost?"""
-    chosen = Chosen(bootstrap, commands, dir, compose, kafka, strandline, namespaces)
+    chosen = Chosen(bootstrap, commands, dir, compose, kafka, strandline, namespaces, controller)
     with clear_errors():
         try:
             if list_:

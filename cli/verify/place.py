@@ -9,7 +9,7 @@ from ...testing.verify.faults import FAULTS, Power
 from ...testing.verify.places import Place, PlaceProblem
 from ...testing.verify.places.compose import ComposePlace
 from ...testing.verify.places.external import ExternalPlace, read_commands
-from ...testing.verify.places.kafka import KafkaPlace
+from ...testing.verify.places.kafka import KafkaApart, KafkaPlace
 from ...testing.verify.places.local import LocalPlace, running
 from ...testing.verify.places.namespaces import NamespacesPlace
 from ...testing.verify.scenario import ALL, Scenario, unfit
@@ -20,6 +20,9 @@ OPTIONS = {
     "bootstrap": "--bootstrap-server", "dir": "--dir", "compose": "--compose", "kafka": "--kafka",
     "namespaces": "--namespaces",
 }  # fmt: skip
+TOGETHER = ({"--bootstrap-server", "--compose"}, {"--kafka", "--namespaces"})
+"""Options that may both be given: the second says more of the place."""
+
 NETWORKS = frozenset({Power.LINKS, Power.ISOLATION})
 
 
@@ -34,18 +37,21 @@ class Chosen:
     kafka: Path | None = None
     strandline: str | None = None
     namespaces: bool | None = None
+    controller: int | None = None
 
     def check(self) -> None:
         """Raises WrongUsage if they name two places."""
         given = [
             OPTIONS[each.name] for each in fields(self) if each.name in OPTIONS and getattr(self, each.name)
         ]
-        if len(given) > 1 and set(given) != {"--bootstrap-server", "--compose"}:
+        if len(given) > 1 and set(given) not in TOGETHER:
             raise WrongUsage(f"{' and '.join(given)} name two clusters: give one of them")
         if self.commands is not None and (self.bootstrap is None or self.compose is not None):
             raise WrongUsage("--commands is for --bootstrap-server: it says how its brokers are killed")
         if self.strandline is not None and self.kafka is None:
             raise WrongUsage("--strandline is for --kafka: it says which of its brokers are Strandline's")
+        if self.controller is not None and self.kafka is None:
+            raise WrongUsage("--controller is for --kafka: it says which of its brokers is controller first")
 
     def ours(self, brokers: int) -> frozenset[int]:
         """The ids of `--strandline`. Raises WrongUsage."""
@@ -53,6 +59,12 @@ class Chosen:
         if wrong := [name for name in names if name not in map(str, range(1, brokers + 1))]:
             raise WrongUsage(f"--strandline {wrong[0]}: expected ids of brokers, 1 to {brokers}, e.g. 2,3")
         return frozenset(map(int, names))
+
+    def first(self, brokers: int) -> int | None:
+        """The id of `--controller`. Raises WrongUsage."""
+        if self.controller is not None and not 1 <= self.controller <= brokers:
+            raise WrongUsage(f"--controller {self.controller}: expected the id of a broker, 1 to {brokers}")
+        return self.controller
 
 
 def wants_networks(scenario: Scenario) -> bool:
@@ -92,10 +104,13 @@ def place_for(scenario: Scenario, chosen: Chosen, folder: Path) -> Place:
         return ExternalPlace(reached(chosen.bootstrap), commands)
     if chosen.dir is not None:
         return running(chosen.dir)
+    is_apart = chosen.namespaces or (chosen.namespaces is None and wants_networks(scenario))
+    if is_apart and (why := leave_the_network()):
+        raise PlaceProblem(why)
     if chosen.kafka is not None:
-        return KafkaPlace(folder, brokers, settings, chosen.kafka, chosen.ours(brokers))
-    if chosen.namespaces or (chosen.namespaces is None and wants_networks(scenario)):
-        if why := leave_the_network():
-            raise PlaceProblem(why)
+        place = KafkaApart if is_apart else KafkaPlace
+        ours, first = chosen.ours(brokers), chosen.first(brokers)
+        return place(folder, brokers, settings, chosen.kafka, ours, first)
+    if is_apart:
         return NamespacesPlace(folder, brokers, settings)
     return LocalPlace(LocalCluster(folder / "cluster", brokers, settings=settings), is_ours=True)

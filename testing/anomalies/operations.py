@@ -37,6 +37,8 @@ class Action(StrEnum):
     OFFSETS = "offsets"  # topic, partition, offset: a group commits; `producer` is the group
     TOLD = "told"  # topic, partition, offset: what a group is told that it has committed; UNKNOWN if nothing
     DELETED = "deleted"  # topic, partition; offset: records before it are deleted (DeleteRecords, retention)
+    CHANGED = "changed"  # a topic was made, changed or deleted, and brokers say so; `error` says what
+    REASSIGNED = "reassigned"  # topic, partition: its replicas are others now, or in another order
     CRASH = "crash"  # the client is gone
     FAULT = "fault"  # `error` says what was done to the cluster, or mended
 

@@ -16,6 +16,8 @@ ACTS = {
     Action.COMMIT: "transactions committed",
     Action.ABORT: "transactions aborted",
     Action.POLL: "polls with records",
+    Action.CHANGED: "changes of topics",
+    Action.REASSIGNED: "reassignments",
 }
 TRACEBACK = "Traceback"
 LOGGED = re.compile(r"%\d\|")  # how librdkafka begins a line of its log

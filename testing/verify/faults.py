@@ -29,17 +29,20 @@ class Fault:
 PROCESSES = frozenset({Power.PROCESSES})
 PAUSES = frozenset({Power.PAUSES})
 LINKS = frozenset({Power.LINKS})
+ISOLATION = frozenset({Power.ISOLATION})
 
 FAULTS: dict[str, Fault] = {
     "kill-leader": Fault("kill -9 of a leader", PROCESSES),
     "kill-transaction-coordinator": Fault("kill -9 of a coordinator of transactions", PROCESSES),
     "kill-group-coordinator": Fault("kill -9 of a coordinator of groups", PROCESSES),
     "kill-controller": Fault("kill -9 of the controller", PROCESSES),
+    "kill-follower": Fault("kill -9 of a follower", PROCESSES),
     "kill-two": Fault("kill -9 of two brokers", PROCESSES),
     "kill-all": Fault("kill -9 of all brokers", PROCESSES),
     "restart": Fault("a controlled shutdown, and a start", PROCESSES),
     "pause-leader": Fault("SIGSTOP of a leader, then SIGCONT", PAUSES),
     "pause-controller": Fault("SIGSTOP of the controller, then SIGCONT", PAUSES),
+    "pause-follower": Fault("SIGSTOP of a follower, then SIGCONT", PAUSES),
     "kill-a-client": Fault("kill -9 of a client with transactions or in a group"),
     "zombie-client": Fault("SIGSTOP of a producer with transactions until its next life has begun"),
     "sleeping-client": Fault("SIGSTOP of a producer for longer than its transaction may take"),
@@ -66,14 +69,17 @@ FAULTS: dict[str, Fault] = {
     "cut-from-clients": Fault("a leader is cut from the clients", LINKS),
     "cut-from-zookeeper": Fault("a leader is cut from ZooKeeper", LINKS),
     "cut-from-a-peer": Fault("one broker is cut from another", LINKS),
-    "cut-from-everybody": Fault("a leader is cut from everybody", frozenset({Power.ISOLATION})),
+    "cut-from-everybody": Fault("a leader is cut from everybody", ISOLATION),
+    "cut-follower": Fault("a follower is cut from everybody", ISOLATION),
+    "cut-controller": Fault("the controller is cut from everybody", ISOLATION),
+    "cut-controller-from-zookeeper": Fault("the controller is cut from ZooKeeper", LINKS),
 }
 
 TOPIC_FAULTS = frozenset(
     {"kill-leader-ahead", "only-an-outsider", "last-isr-empty-disk", "last-isr-power-loss"}
 )
 """Those that need three brokers."""
-PEER_FAULTS = frozenset({"cut-from-a-peer"})
+PEER_FAULTS = frozenset({"cut-from-a-peer", "kill-follower", "pause-follower", "cut-follower"})
 """Those that need two."""
 CLIENT_FAULTS = frozenset({"kill-a-client"})
 """Those that hit a client with transactions or in a group."""

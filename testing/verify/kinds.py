@@ -27,6 +27,8 @@ class Kind:
     is_member: bool = False  # of a consumer group
     reads_all: bool = False  # must come to the end of its topics
 
+    administers: bool = False  # changes topics, so it ends before every ISR is waited for
+
     @property
     def transacts(self) -> bool:
         """Whether it has transactions."""
@@ -41,6 +43,7 @@ class Kind:
 WRITES = frozenset({Action.SEND})
 READS = frozenset({Action.POLL})
 ENDS = frozenset({Action.COMMIT, Action.ABORT})
+CHANGES = frozenset({Action.CHANGED, Action.REASSIGNED})
 
 KINDS: dict[str, Kind] = {
     "writer": Kind("writes with acks=all, idempotent, without transactions", WRITES),
@@ -54,5 +57,9 @@ KINDS: dict[str, Kind] = {
     "subscriber": Kind(
         "a member of a group: reads committed records, commits offsets and asks for them",
         READS, is_member=True, reads_all=True,
+    ),
+    "administrator": Kind(
+        "makes, changes, grows and deletes topics of its own, and moves partitions, theirs and internal ones",
+        CHANGES, (Library.STRANDLINE,), administers=True,
     ),
 }  # fmt: skip

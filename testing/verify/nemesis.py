@@ -10,8 +10,10 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Protocol
 
+from ...base.types import TopicPartition
 from ...broker.coordinator_partitions import partition_of
 from ...client.sync import Admin
+from ...local.processes import machine_is_slower
 from ...protocol.errors import ApiError
 from ..anomalies import Action, Notes, Type
 from ..waiting import until
@@ -32,6 +34,7 @@ ALONE_S = 12.0  # for which a broker that lost its data may come to lead, before
 FULL_S = 90.0
 LED_S = 10.0
 GONE_S = 60.0
+SLOWER_MAX = 5.0  # a machine that is slower still gets no more time
 
 
 class NotDone(Exception):
@@ -51,16 +54,24 @@ class Victims(Protocol):
 
 
 def wait_full(place: Place, topics: list[str], within_s: float = FULL_S) -> None:
-    """Wait until every ISR of these topics, and of the internal ones that there are, is full."""
+    """Wait until every ISR of these topics, and of the internal ones that there are, is full; but of
+    partitions that are being moved.
+    """
 
     def full() -> bool:
         try:
             with Admin(place.bootstrap) as admin:
                 internal = [name for name in INTERNAL if name in admin.list_topics(internal=True)]
                 described = admin.describe_topics([*topics, *internal])
+                lacking = {
+                    TopicPartition(topic.name, one.partition)
+                    for topic in described
+                    for one in topic.partitions
+                    if len(one.isr) != len(one.replicas) or one.leader < 0
+                }
+                return not lacking or lacking <= admin.list_partition_reassignments(lacking).keys()
         except (ApiError, OSError):
             return False
-        return all(len(p.isr) == len(p.replicas) and p.leader >= 0 for t in described for p in t.partitions)
 
     until(full, within_s, "every ISR is full", every_s=0.2)
 
@@ -76,6 +87,8 @@ class Nemesis:
         self.place, self.scenario, self.prefix = place, scenario, prefix
         self.victims, self.notes, self.tell, self.rest = victims, notes, tell, rest
         self.random = random.Random(scenario.seed)
+        self.full_s: list[tuple[float, str]] = []  # after each fault, if the scenario has a limit
+        self.late: list[str] = []  # a sentence for each time that was too long
 
     def strike(self, strike: Strike) -> None:
         """The fault, the time for which it holds, its end; then everything is ready again. Raises NotDone,
@@ -88,13 +101,32 @@ class Nemesis:
             self.rest(strike.hold_s)
         finally:
             mend()
+        mended_s = time.monotonic()
         try:
             self.place.wait_ready(self.scenario.limits.ready_s)
         except PlaceProblem as problem:
             raise PlaceProblem(f"after {strike.fault}: {problem}") from None
+        if self.scenario.limits.full_s is not None:
+            self._wait_full(strike.fault, mended_s)
 
-    def note(self, what: str, exact: str = "") -> None:
-        """Into the history what was done, to the user also to whom."""
+    def _wait_full(self, fault: str, mended_s: float) -> None:
+        """Until every ISR is full again: whether that took longer than it may, on a machine like this."""
+        slower = min(SLOWER_MAX, machine_is_slower())
+        wait_full(self.place, self.topics)
+        took_s, may_s = time.monotonic() - mended_s, (self.scenario.limits.full_s or 0.0) * slower
+        self.full_s.append((took_s, fault))
+        if took_s > may_s:
+            self.late.append(
+                f"after {fault} every ISR was full again in {took_s:.1f} s, not within {may_s:.1f} s (the "
+                f"limit is {self.scenario.limits.full_s:g} s; this machine is {slower:.1f} times slower)"
+            )
+
+    def note(self, what: str, exact: str = "", *whose: int) -> None:
+        """Into the history what was done, and whose brokers it hit where there are several kinds; to the
+        user also which.
+        """
+        kinds = sorted({self.place.software(broker) for broker in whose} - {""})
+        what = f"{what}, {' and '.join(kinds)}" if kinds else what
         self.notes.note(Type.INFO, Action.FAULT, error=what)
         self.tell(f"{what} {exact}".rstrip())
 
@@ -144,6 +176,10 @@ class Nemesis:
         """The leader of a partition of the run."""
         return self.leader(*self.somewhere())
 
+    def follower_somewhere(self) -> int:
+        """A broker that does not lead a partition of the run."""
+        return self.random.choice(self.others(self.leader_somewhere()))
+
     def coordinator(self, topic: str, name: str) -> int:
         """The broker that coordinates a transactional id or a group, or anybody."""
         try:
@@ -169,7 +205,7 @@ class Nemesis:
     # ------------------------------------------------------------ processes
 
     def _kill(self, what: str, *victims: int) -> Mend:
-        self.note(f"kill -9 {what}", told(*victims))
+        self.note(f"kill -9 {what}", told(*victims), *victims)
         for victim in victims:
             self.place.kill(victim)
         return lambda: self._launch(self.random.sample(victims, len(victims)))
@@ -197,6 +233,9 @@ class Nemesis:
     def kill_controller(self) -> Mend:
         return self._kill("controller", self.controller())
 
+    def kill_follower(self) -> Mend:
+        return self._kill("follower", self.follower_somewhere())
+
     def kill_two(self) -> Mend:
         return self._kill("two brokers", *self.random.sample(self.place.ids, min(2, len(self.place.ids))))
 
@@ -205,12 +244,12 @@ class Nemesis:
 
     def restart(self) -> Mend:
         victim = self.random.choice(self.place.ids)
-        self.note("stop", told(victim))
+        self.note("stop", told(victim), victim)
         self.place.stop(victim)
         return lambda: self.place.launch(victim)
 
     def _pause(self, what: str, victim: int) -> Mend:
-        self.note(f"SIGSTOP {what}", told(victim))
+        self.note(f"SIGSTOP {what}", told(victim), victim)
         self.place.pause(victim)
         return lambda: self.place.resume(victim)
 
@@ -219,6 +258,9 @@ class Nemesis:
 
     def pause_controller(self) -> Mend:
         return self._pause("controller", self.controller())
+
+    def pause_follower(self) -> Mend:
+        return self._pause("follower", self.follower_somewhere())
 
     # ------------------------------------------------------------ clients
 
@@ -272,7 +314,7 @@ class Nemesis:
         topic, partition = self.somewhere_written()
         leader = self.leader(topic, partition)
         follower = self.random.choice(self.others(leader))
-        self.note("cut broker from peers, then kill -9 leader", told(follower, leader))
+        self.note("cut broker from peers, then kill -9 leader", told(follower, leader), leader)
         self.place.cut(follower, *self.others(follower))
         try:
             self._apart(topic, partition, follower)
@@ -302,7 +344,7 @@ class Nemesis:
         """A broker dies and comes back with nothing. Every ISR is full before, so nothing may be lost."""
         wait_full(self.place, self.topics)
         victim = self.leader_somewhere()
-        self.note("kill -9 broker, and its disk is lost", told(victim))
+        self.note("kill -9 broker, and its disk is lost", told(victim), victim)
         self.place.kill(victim)
         self.place.lose_disk(victim)
         return lambda: self.place.launch(victim)
@@ -344,7 +386,7 @@ class Nemesis:
 
     def _cut(self, what: str, victim: int, *others: int | str) -> Mend:
         resets = self.random.random() < 0.5
-        self.note(f"cut {what}", f"{told(victim)}, {'with resets' if resets else 'silently'}")
+        self.note(f"cut {what}", f"{told(victim)}, {'with resets' if resets else 'silently'}", victim)
         self.place.cut(victim, *others, reset=resets)
         return lambda: self.place.heal(victim)
 
@@ -358,11 +400,25 @@ class Nemesis:
         victim, peer = self.random.sample(self.place.ids, 2)
         return self._cut("broker from a peer", victim, peer)
 
-    def cut_from_everybody(self) -> Mend:
-        victim, resets = self.leader_somewhere(), self.random.random() < 0.5
-        self.note("cut broker from everybody", f"{told(victim)}, {'with resets' if resets else 'silently'}")
+    def _isolate(self, what: str, victim: int) -> Mend:
+        resets = self.random.random() < 0.5
+        self.note(
+            f"cut {what} from everybody", f"{told(victim)}, {'with resets' if resets else 'silently'}", victim
+        )
         self.place.isolate(victim, reset=resets)
         return lambda: self.place.heal(victim)
+
+    def cut_from_everybody(self) -> Mend:
+        return self._isolate("broker", self.leader_somewhere())
+
+    def cut_follower(self) -> Mend:
+        return self._isolate("follower", self.follower_somewhere())
+
+    def cut_controller(self) -> Mend:
+        return self._isolate("controller", self.controller())
+
+    def cut_controller_from_zookeeper(self) -> Mend:
+        return self._cut("controller from ZooKeeper", self.controller(), ZOOKEEPER)
 
 
 def wait_brought_about(condition: Callable[[], bool], within_s: float, what: str) -> None:

@@ -19,7 +19,8 @@ from ..waiting import until
 PARTITION = re.compile(r"(?P<topic>.+)-(?P<number>\d+)")
 NOWHERE = -1
 CLEAN = ".kafka_cleanshutdown"
-LEFT_OVER = ("-delete", "-stray", "-future")
+DELETED, STRAY = "-delete", "-stray"
+LEFT_OVER = (DELETED, STRAY, "-future")
 
 
 Holders = Mapping[TopicPartition, Sequence[int]]
@@ -44,6 +45,17 @@ def audit(places: dict[int, Path], holders: Holders) -> list[str]:
     """A sentence for each partition whose replicas differ, or lack; `places`: the log directories."""
     found = (compared(str(tp), holders[tp], places) for tp in sorted(holders))
     return [sentence for sentence in found if sentence]
+
+
+def strays(places: dict[int, Path], holders: Holders) -> list[str]:
+    """Logs where no replica should be, or that are about to be deleted; but none that was set aside."""
+    wanted = {id: {str(tp) for tp, brokers in holders.items() if id in brokers} for id in places}
+    return [
+        str(folder)
+        for id, data in places.items()
+        for folder in data.iterdir()
+        if (holds_log(folder) or folder.name.endswith(DELETED)) and folder.name not in wanted[id]
+    ]
 
 
 def holds_log(folder: Path) -> bool:
@@ -106,20 +118,22 @@ def watermark(place: Path, name: str) -> int:
     return known.get(TopicPartition(found["topic"], int(found["number"])), NOWHERE)
 
 
-def untidy(places: dict[int, Path]) -> list[str]:
+def untidy(places: dict[int, Path], has_moved: bool = False) -> list[str]:
     """A sentence for what a controlled stop of all brokers has left in their log directories and must not
     leave.
 
     No clean marker; a log that is to be deleted; an epoch that begins at two offsets (one without a record
-    may be known to its leader alone).
+    may be known to its leader alone). Where partitions were moved, a replica may have been moved away from a
+    broker that was dead: it has set that log aside, for good.
     """
+    left_over = tuple(end for end in LEFT_OVER if end != STRAY or not has_moved)
     begins: dict[tuple[str, str], set[str]] = {}
     wrong = []
     for id, data in places.items():
         if not (data / CLEAN).exists():
             wrong.append(f"broker {id} did not stop cleanly")
         for place in sorted(data.iterdir()):
-            if place.name.endswith(LEFT_OVER):
+            if place.name.endswith(left_over):
                 wrong.append(f"{place} was left over")
             checkpoint = place / "leader-epoch-checkpoint"
             if checkpoint.exists():

@@ -19,20 +19,22 @@ from ...protocol.errors import ApiError
 from ...zookeeper.client import ZkError, ZkUnreachable
 from ..anomalies import HistoryWriter, Notes
 from ..anomalies.following import Following
+from ..waiting import until
 from .enough import count, lacking, tracebacks
 from .finale import read_all, wait_copied, wait_read
 from .fleet import Fleet
 from .kinds import KINDS, Library
 from .nemesis import Nemesis, NotDone, wait_full
 from .outcome import Outcome, Record, judged
-from .places import Place, PlaceProblem
-from .replicas import Holders, untidy, wait_same
+from .places import KAFKAS, Place, PlaceProblem
+from .replicas import Holders, strays, untidy, wait_same
 from .scenario import ALL, ClientPart, Scenario, ScenarioError, unfit
 from .schedule import drawn_least, strikes
 from .znodes import Znodes
 
 CREATED_S = 90.0
 SAME_S = 60.0
+MOVED_S, DELETED_S = 60.0, 5.0
 TICK_S = 0.25
 TOPIC_LEVEL = ("min.insync.replicas", "unclean.leader.election.enable")
 """Of the settings of the scenario's cluster, those that its topics get on a cluster that is there already."""
@@ -131,6 +133,7 @@ class Run:
         self.following = Following(folder)
         self.counts: dict[str, Counter[str]] = {each.called: Counter() for each in self.clients}
         self.faults = 0
+        self._moves = any(KINDS[each.kind].administers for each in self.clients)
 
     def to_the_end(self) -> Outcome:
         """All of it, and the verdict. Raises PlaceProblem if the cluster does not start."""
@@ -206,6 +209,8 @@ class Run:
                 self._rest(self.scenario.load_s - (time.monotonic() - begun_s))
             finally:
                 self.record.loaded_s = time.monotonic() - begun_s
+                self.record.violations += nemesis.late
+                self.record.notes += slowest(nemesis.full_s)
         self.screen.phase("until each client has done its part")
         self._wait(lambda: not lacking(self.counts, self.clients))
 
@@ -260,6 +265,7 @@ class Run:
         self.screen.phase("healing")
         self.place.mend()
         self.place.wait_ready(self.scenario.limits.ready_s)
+        self._end(lambda part: KINDS[part.kind].administers)
         wait_full(self.place, self._topics())
 
     def _finish(self) -> None:
@@ -293,15 +299,35 @@ class Run:
             self.record.notes.append("the logs of the replicas were not compared: they are out of reach here")
             return
         self.screen.phase("comparing the replicas' logs")
+        holders = self._wait_moved()
         try:
-            wait_same(self.place.directories, self._holders(), SAME_S)
+            wait_same(self.place.directories, holders, SAME_S)
         except AssertionError as failure:
             self.record.violations.append(str(failure))
         if (zookeeper := self.place.zookeeper) is not None:
             with Znodes(zookeeper) as znodes:
                 self.record.violations += znodes.wrong_states(self.prefix)
         if self.place.stop_all():
-            self.record.violations += untidy(self.place.directories())
+            self.record.violations += untidy(self.place.directories(), self._moves)
+            self.record.violations += self.place.examined(holders)
+
+    def _wait_moved(self) -> Holders:
+        """Once no partition is being moved, and brokers have deleted what they hold no more."""
+        with Admin(self.place.bootstrap) as admin:
+            until(lambda: not admin.list_partition_reassignments(), MOVED_S, "no partition is being moved")
+        holders = self._holders()
+        if self.place.is_ours:
+            with suppress(AssertionError):
+                until(lambda: not self._strays(holders), DELETED_S, "only replicas are left", every_s=0.2)
+            self.record.violations += [f"{log} is left where no replica is" for log in self._strays(holders)]
+        return holders
+
+    def _strays(self, holders: Holders) -> list[str]:
+        """What was moved away from a broker of Kafka while it was dead stays there for good."""
+        places = {
+            id: data for id, data in self.place.directories().items() if self.place.software(id) != KAFKAS
+        }
+        return strays(places, holders)
 
     def _holders(self) -> Holders:
         """Who has a replica of each partition of the run; of all, if the cluster is the run's own."""
@@ -323,6 +349,14 @@ class Run:
             groups = [each.group for each in admin.list_groups() if each.group.startswith(self.prefix)]
             with suppress(ApiError):  # a member that was killed is still in it: its offsets expire
                 admin.delete_groups(groups)
+
+
+def slowest(full_s: Sequence[tuple[float, str]]) -> list[str]:
+    """A sentence about the fault after which the ISRs were waited for the longest."""
+    if not full_s:
+        return []
+    took_s, fault = max(full_s)
+    return [f"after each fault every ISR was full again in {took_s:.1f} s at the most ({fault})"]
 
 
 def is_installed(client: ClientPart) -> bool:

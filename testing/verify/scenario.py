@@ -154,6 +154,7 @@ class LimitsPart(_Part):
     ready_s: float = Field(default=60.0, gt=0, le=3600)  # until a mended cluster is ready again
     read_s: float = Field(default=120.0, gt=0, le=3600)  # until everything is copied, and read to its end
     enough_s: float = Field(default=60.0, ge=0, le=3600)  # more of load, if a client has not done its part
+    full_s: float | None = Field(default=None, gt=0, le=3600)  # from a mended fault until every ISR is full
 
 
 class Scenario(_Part):

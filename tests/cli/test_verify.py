@@ -62,6 +62,7 @@ def test_the_plan_of_a_seed_is_the_same_each_time_and_another_for_another_seed(
         ),
         (("smoke", "--dir", "a", "--kafka", "b"), "--dir and --kafka name two clusters"),
         (("smoke", "--strandline", "1"), "--strandline is for --kafka"),
+        (("smoke", "--controller", "1"), "--controller is for --kafka"),
         (("smoke", "--kafka", "b", "--strandline", "1,4"), "--strandline 4: expected ids of brokers, 1 to 3"),
         (
             ("smoke", "--kafka", "b", "--strandline", "one"),

@@ -1,6 +1,7 @@
 """Clients with the bundled client: they write, copy and read, and note every operation before they go on.
 
-Left to others: what they share with others (client.py), members of groups (bundled_groups.py).
+Left to others: what they share with others (client.py), members of groups (bundled_groups.py), who changes
+topics (bundled_admin.py).
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from ....client.producer.producer import Producer
 from ....client.results import Receipt
 from ....protocol.errors import ApiError, ErrorCode, OffsetOutOfRange
 from ...anomalies import Action, Record, Type
+from .bundled_admin import administrator
 from .bundled_groups import copier, subscriber
 from .client import ABORTED_BY_CHOICE, STOP, Client, bytes_of, value_in
 from .outcomes import end, initialized, settled
@@ -129,4 +131,5 @@ KINDS: dict[str, Callable[[Client], None]] = {
     "copier": run(copier),
     "reader": run(reader),
     "subscriber": run(subscriber),
+    "administrator": run(administrator),
 }

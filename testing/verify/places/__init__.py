@@ -3,6 +3,6 @@
 Left to others: choosing what is done (verify/nemesis.py).
 """
 
-from .base import Place, PlaceProblem
+from .base import KAFKAS, Place, PlaceProblem
 
-__all__ = ["Place", "PlaceProblem"]
+__all__ = ["KAFKAS", "Place", "PlaceProblem"]

@@ -4,10 +4,11 @@ Left to others: each place.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....base.types import TopicPartition
 from ....client.sync import Admin
 from ....local.embedded_zookeeper import EnvironmentProblem
 from ....protocol.errors import ApiError
@@ -15,6 +16,7 @@ from ....zookeeper.client import ZkError, ZkUnreachable
 from ...waiting import until
 from ..faults import FAULTS, Power
 
+KAFKAS, OURS = "Kafka's", "Strandline's"
 CLIENTS, ZOOKEEPER = "clients", "zookeeper"
 ASK_MS = 2_000
 
@@ -75,6 +77,10 @@ class Place(ABC):
     def zookeeper(self) -> str | None:
         """ZooKeeper's address, if it can be asked from here."""
         return None
+
+    def software(self, broker: int) -> str:
+        """Whose broker it is (KAFKAS, OURS), where there are several kinds; else empty."""
+        return ""
 
     def able(self) -> list[str]:
         """The faults that can be done here."""
@@ -155,6 +161,12 @@ class Place(ABC):
     def logs(self) -> dict[int, str]:
         """What each broker has logged; empty where nobody can read it."""
         return {}
+
+    def examined(self, holders: Mapping[TopicPartition, Sequence[int]]) -> list[str]:
+        """What somebody else's tools find wrong in the directories of brokers that have stopped; `holders`
+        of each partition's replicas.
+        """
+        return []
 
     # ------------------------------------------------------------ the end
 

@@ -2,21 +2,25 @@
 faults, alone or in one cluster with brokers of Strandline.
 
 Its jars are those of an installation (its folder, or `libs` in it). Each broker is a JVM of modest size.
-Left to others: ZooKeeper and what is done to processes (local.py).
+Left to others: ZooKeeper and what is done to processes (local.py), what is done to links (namespaces.py),
+what Kafka makes of the directories in the end (dump_tool.py).
 """
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ....base.types import TopicPartition
 from ....local.cluster import LocalCluster
 from ....local.embedded_zookeeper import EnvironmentProblem, java
 from ....local.processes import BrokerProcess, joined
 from ...waiting import until
 from ..znodes import Znodes
-from .base import PlaceProblem
+from .base import KAFKAS, OURS, PlaceProblem
+from .dump_tool import examined
 from .local import LocalPlace
+from .namespaces import Apart
 
 FLAGS = ("-Xms96m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 LOGGING = """log4j.rootLogger=WARN, out
@@ -68,10 +72,10 @@ class KafkaProcess(BrokerProcess):
 
     def launch(self) -> None:
         assert not self.alive, f"broker {self.id} is already running"
-        option = f"-Dlog4j.configuration=file:{self._logging}"
+        line = [java(), *FLAGS, f"-Dlog4j.configuration=file:{self._logging}"]
         with self.log.open("ab") as log:
             self.child = subprocess.Popen(
-                [java(), *FLAGS, option, "-cp", f"{self.libs}/*", "kafka.Kafka", str(self.config)],
+                [*self.within, *line, "-cp", f"{self.libs}/*", "kafka.Kafka", str(self.config)],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
                 env={**os.environ, **self.environment},
             )  # fmt: skip
@@ -82,7 +86,6 @@ class KafkaPlace(LocalPlace):
     """A cluster of the run's own. Brokers with the ids `ours` are Strandline's."""
 
     name = "kafka"
-    has_tracebacks = False
 
     def __init__(
         self,
@@ -94,23 +97,38 @@ class KafkaPlace(LocalPlace):
         first: int | None = None,
     ) -> None:
         """`home` holds Kafka's jars. Broker `first` starts before the others, and so becomes controller."""
-        self._first = first
+        self._first, self._libs, self._folder = first, jars(home), folder
         self.kind = "Apache Kafka and Strandline" if ours else "Apache Kafka"
-        libs = jars(home)
+        self.has_tracebacks = bool(ours)
         try:
             java()
         except EnvironmentProblem as problem:
             raise PlaceProblem(str(problem)) from None
-        cluster = LocalCluster(folder / "cluster", brokers, settings=settings)
+        cluster = self._cluster(folder, brokers, settings)
         self._others: dict[int, BrokerProcess] = {}
         for id, one in cluster.brokers.items():
             self._others[id] = kafkas = KafkaProcess(
-                id, one.directory, one.port, one.internal_port, one.zookeeper, one.settings
-            )
-            kafkas.libs = libs
+                id, one.directory, one.port, one.internal_port, one.zookeeper, one.settings, one.host,
+                within=one.within, environment=one.environment,
+            )  # fmt: skip
+            kafkas.libs = self._libs
         super().__init__(cluster, is_ours=True)
         for id in cluster.brokers.keys() - ours:
             self.turn(id)
+
+    def _cluster(self, folder: Path, brokers: int, settings: Mapping[str, str]) -> LocalCluster:
+        return LocalCluster(folder / "cluster", brokers, settings=settings)
+
+    def software(self, broker: int) -> str:
+        return KAFKAS if isinstance(self.cluster.brokers[broker], KafkaProcess) else OURS
+
+    def logs(self) -> dict[int, str]:
+        """Of our brokers: Kafka's have exceptions of their own."""
+        return {id: text for id, text in super().logs().items() if self.software(id) == OURS}
+
+    def examined(self, holders: Mapping[TopicPartition, Sequence[int]]) -> list[str]:
+        """By Kafka's dump tool."""
+        return examined(self._libs, self._folder, self.directories(), holders)
 
     def turn(self, broker: int) -> None:
         """A broker that does not run becomes one of the other kind, with its id, ports and directories."""
@@ -132,3 +150,13 @@ class KafkaPlace(LocalPlace):
         with Znodes(self.cluster.zookeeper) as znodes:
             until(lambda: not znodes.registered(broker), GONE_S, f"the session of broker {broker} is over")
         super().launch(broker)
+
+
+class KafkaApart(Apart, KafkaPlace):
+    """The same with three ZooKeepers, each broker in a network namespace, so that links can be cut. To be
+    called after `leave_the_network`.
+    """
+
+    def _cluster(self, folder: Path, brokers: int, settings: Mapping[str, str]) -> LocalCluster:
+        self.lay_out(folder)
+        return self.field.cluster(folder / "cluster", brokers, settings)

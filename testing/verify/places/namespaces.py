@@ -8,7 +8,7 @@ Left to others: the namespaces (testing/namespaces.py), the processes (local.py)
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...namespaces import HERE, Field
+from ...namespaces import HERE, Field, Node
 from ..faults import Power
 from .base import CLIENTS, ZOOKEEPER
 from .local import LocalPlace
@@ -16,19 +16,20 @@ from .local import LocalPlace
 CLIENTS_NODE = 100
 
 
-class NamespacesPlace(LocalPlace):
-    """Three ZooKeepers, and brokers each in a namespace."""
+class Apart(LocalPlace):
+    """What can be done where each broker lives in a namespace of its own."""
 
     name = "namespaces"
     powers = frozenset(Power)
+    field: Field
+    clients: Node
 
-    def __init__(self, folder: Path, brokers: int, settings: Mapping[str, str]) -> None:
-        """To be called after `leave_the_network`. ZooKeeper runs when it returns."""
+    def lay_out(self, folder: Path) -> None:
+        """The network, three ZooKeepers, and where clients live: before anything else of a place."""
         folder.mkdir(parents=True, exist_ok=True)
         self.field = Field(folder, apart=True)
         self.clients = self.field.node(CLIENTS_NODE)
         self.within = self.clients.within
-        super().__init__(self.field.cluster(folder / "cluster", brokers, settings), is_ours=True)
 
     def cut(self, broker: int, *others: int | str, reset: bool = False) -> None:
         where = {CLIENTS: self.clients.address, ZOOKEEPER: HERE}
@@ -48,3 +49,12 @@ class NamespacesPlace(LocalPlace):
     def close(self) -> None:
         super().close()
         self.field.close()
+
+
+class NamespacesPlace(Apart):
+    """Three ZooKeepers, and brokers each in a namespace."""
+
+    def __init__(self, folder: Path, brokers: int, settings: Mapping[str, str]) -> None:
+        """To be called after `leave_the_network`. ZooKeeper runs when it returns."""
+        self.lay_out(folder)
+        super().__init__(self.field.cluster(folder / "cluster", brokers, settings), is_ours=True)
