@@ -71,6 +71,14 @@ class Evidence:
         ]
         return max(views, key=lambda view: int(view["controller_epoch"]), default=None)
 
+    @property
+    def stranger_to(self) -> int | None:
+        """The controller, if it answers and does not know the partition."""
+        if self.view is not None:
+            return None
+        asked = self.documents.items()
+        return next((broker for broker, document in asked if document.get("controller") == broker), None)
+
     def decisions(self, ring: str = "decisions", what: Iterable[str] = ()) -> list[Values]:
         """The decisions of all brokers, oldest first; only those of the kinds in `what`, if given."""
         wanted = frozenset(what)
@@ -236,7 +244,7 @@ def leader(evidence: Evidence) -> Answer:
             )
             if election["leader_before"] != NO_LEADER
             else "there was no leader before",
-            *_candidates(election["candidates"]),
+            *_candidates(election["candidates"], "then "),
             *_lossy(evidence, broker, replica["epoch"]),
             *_not_preferred(evidence, broker, replica),
         ),
@@ -249,7 +257,8 @@ def _not_preferred(evidence: Evidence, broker: int, replica: Values) -> tuple[st
     view = evidence.view
     if preferred == broker:
         return ()
-    now = f", which is {view['candidates'][preferred]}" if view and preferred in view["candidates"] else ""
+    standing = None if view is None else view["candidates"].get(preferred)
+    now = f", which is now {standing}" if standing else ""
     return (f"the preferred leader is broker {preferred}{now}",)
 
 
@@ -260,9 +269,9 @@ def _lossy(evidence: Evidence, broker: int, epoch: int) -> Iterator[str]:
             yield (f"it may lack acknowledged records; log ends of the replicas: {told or 'not asked'}")
 
 
-def _candidates(standings: Mapping[int, str]) -> Iterator[str]:
+def _candidates(standings: Mapping[int, str], when: str = "") -> Iterator[str]:
     for broker, standing in standings.items():
-        yield f"broker {broker}: {standing}"
+        yield f"broker {broker}: {when}{standing}"
 
 
 def offline(evidence: Evidence) -> Answer:
@@ -280,6 +289,13 @@ def offline(evidence: Evidence) -> Answer:
     if view is not None and view["leader"] != NO_LEADER:
         return _led_in_silence(evidence, view)
     known = view if view is not None else last
+    if (controller := evidence.stranger_to) is not None:
+        return Answer(
+            f"nothing is known about {evidence.partition}: the controller, broker {controller}, has no such "
+            "partition",
+            tuple(_silence(evidence)),
+            {"offline": None},
+        )
     if known is None:
         return Answer(
             (
@@ -371,7 +387,7 @@ def left_isr(evidence: Evidence, broker: int | None) -> Answer:
     view = evidence.view
     leading: Values | None = None if found is None else found[1]["leading"]
     known = leading or view
-    if known is None:
+    if known is None and evidence.stranger_to is None:
         last = evidence.decisions("controllers_decisions", ("elected", "isr_reduced", "went_offline"))
         known = {"isr": last[-1]["isr"], "replicas": list(last[-1]["candidates"])} if last else None
     if known is None:
@@ -431,6 +447,8 @@ def _told(evidence: Evidence, broker: int, is_member: bool, left: Values | None)
     )
     if left["what"] != "isr_changed":
         standing = left["candidates"].get(broker, "unknown")
+        if standing in left["cause"]:  # it is the cause
+            return f"{intro} {when}, because {left['cause']}"
         return f"{intro} {when}: to the controller it was {standing}, because {left['cause']}"
     proposal = left["proposal"]
     if proposal is None:

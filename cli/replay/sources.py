@@ -23,6 +23,7 @@ from ...storage.decision_log import (
 )
 from ...storage.disk import RealDisk
 from ..console import Failure
+from ..reach import connect
 from ..why.command import PATIENCE, ask_all
 from .moments import Rings
 
@@ -39,7 +40,7 @@ class Recorded:
 
 def asked_of(bootstrap: str, partition: str | None) -> Recorded:
     """What the recorders of a running cluster hold, of one partition if it is given. Raises Failure."""
-    with Admin(bootstrap, **PATIENCE) as admin:
+    with connect(bootstrap, **PATIENCE) as admin:
         brokers = sorted(broker.node_id for broker in admin.describe_cluster().brokers)
         found, silent = ask_all(admin, brokers, "recorder")
         rings: dict[int, dict[str, Any]] = {}

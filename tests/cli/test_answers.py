@@ -129,8 +129,18 @@ def test_a_departure_by_the_controller_has_its_cause() -> None:
     )
     why = leader(seen)
     assert why.sentence == ("broker 1 leads t-0 in epoch 4: it was elected 5.0 s ago, because broker 2 went")
-    assert "broker 2: not registered" in why.because
+    assert "broker 2: then not registered" in why.because, "it may be back"
     assert left_isr(seen, 9).sentence == "broker 9 has no replica of t-0"
+
+
+def test_a_departure_is_not_explained_by_itself() -> None:
+    dead = "suspected: unreachable, and silent in ZooKeeper"
+    reduced = decided(
+        "isr_reduced", epoch=4, isr=[1], isr_before=[1, 2], cause=f"broker 2 is {dead}", candidates={2: dead}
+    )
+    gone = follower(2, 15, in_isr=False, must_ack=False, holds=False)
+    seen = evidence(document(leading(gone), controllers_decisions=[reduced]))
+    assert left_isr(seen, 2).sentence == f"broker 2 left the ISR of t-0 5.0 s ago, because broker 2 is {dead}"
 
 
 def test_a_leader_without_proof_is_called_so() -> None:
@@ -189,6 +199,20 @@ def test_a_leader_that_has_not_heard_of_its_successor_is_not_believed() -> None:
 def test_what_nobody_remembers_is_said_so() -> None:
     assert "nothing is known about t-0" in offline(evidence(document())).sentence
     assert "no broker that answers" in leader(evidence(document(leading(follower(2, 20))))).sentence
+
+
+def test_what_the_controller_does_not_know_is_not_there() -> None:
+    """Nor is it offline, though somebody remembers an election: the topic is deleted, or was never."""
+    was = decided(
+        "elected", leader=2, leader_before=1, epoch=4, isr=[2], isr_before=[1, 2], unclean=False,
+        recovering=False, cause="broker 1 went", candidates={1: "not registered", 2: "electable"},
+    )  # fmt: skip
+    seen = evidence(document(controller=2, controllers_decisions=[was]), document(controller=2))
+    said = "nothing is known about t-0: the controller, broker 2, has no such partition"
+    assert [each.sentence for each in (offline(seen), leader(seen), left_isr(seen, None))] == [said] * 3
+    assert not_visible(seen, 3).sentence == f"offset 3 is not visible: {said}"
+    silent = evidence(document(controller=2, controllers_decisions=[was]), silent={2: "it refuses"})
+    assert offline(silent).sentence.startswith("t-0 is offline")
 
 
 def test_times_are_for_people() -> None:

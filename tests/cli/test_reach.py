@@ -42,11 +42,12 @@ ASKING = [
     "configs describe --topic t",
     "why leader t 0",
     "lost",
+    "replay",
     "verify",
 ]
 ELSEWHERE = {"up", "down", "start", "stop", "kill", "pause", "resume", "add", "remove"} | {
     *("dump", "zookeeper", "broker", "demo", "simulate", "docs", "completion"),
-    *("replay", "verify", "doctor"),
+    *("verify", "doctor"),
 }
 """Commands that ask no running broker for their first answer, or look at each address by themselves."""
 
