@@ -29,7 +29,7 @@ async def main():
     while True:
         recorder.note("t-0", "became_leading", epoch=number)
         number += 1
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
         if number % 50 == 0:
             print(number, flush=True)
 

@@ -170,10 +170,10 @@ def test_a_peer_that_does_not_read_is_not_served_without_bound() -> None:
                 except BlockingIOError:
                     await asyncio.sleep(0.002)
             sock.setblocking(True)
-            await asyncio.sleep(0.05)
+            await s.until(lambda: not all(each.writable for each in s.admission.connections))
+            (connection,) = s.admission.connections
             served = s.metrics.requests
             await asyncio.sleep(0.05)
-            (connection,) = s.admission.connections
             held = (connection.unsent_bytes, connection.transport.get_write_buffer_size())
             sock.close()
             assert s.metrics.requests == served < sent // len(request)

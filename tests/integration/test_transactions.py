@@ -173,7 +173,7 @@ def test_a_transaction_outlives_the_leader_that_has_it(cluster: LocalCluster) ->
         cluster.brokers[2].kill()
         view.wait_led_without(2)
         (leader,) = view.leaders()
-        assert read(cluster, topic, leader)[1:] == (0, [], [])
+        until(lambda: read(cluster, topic, leader)[1:] == (0, [], []), HANG_S, "it knows that it leads")
         assert producer.send(leader) == 0, "it has begun there, as far as this leader can tell"
         producer.end(committed=True)
         until(lambda: read(cluster, topic, leader) == (5, 5, [0, 1, 2, 3], []), HANG_S, "the marker")
