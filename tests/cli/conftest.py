@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from strandline.local.cluster import find
+from strandline.local.cluster import PORT_STEPS, find
 from strandline.local.ports import is_free, keep
 from tests.command_line import CommandLine, command_line
 
@@ -88,9 +88,11 @@ def until(holds: Callable[[], bool], what: str, within_s: float = 60.0) -> None:
 
 
 def free_port() -> int:
-    """A port with five free ones behind it, and as many 10,000 above. Nobody else is given them."""
+    """A port for `up`: it and all that are counted from it for six brokers. Nobody else is given them."""
     first = 16_000 + os.getpid() % 300 * 20
-    while not all(keep(port) and is_free(port) for i in range(6) for port in (first + i, first + 10_000 + i)):
+    while not all(
+        keep(port) and is_free(port) for step in PORT_STEPS for port in range(first + step, first + step + 6)
+    ):
         first += 20
     return first
 

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from strandline.local.cluster import LocalCluster, find
-from strandline.local.ports import is_free
 from strandline.local.roster import with_data
-from tests.cli.conftest import Shell, until
+from tests.cli.conftest import Shell, free_port, until
 
 QUICK = ("--override", "zookeeper.session.timeout.ms=6000", "--override", "log.retention.hours=7")
 
@@ -79,8 +78,7 @@ def test_up_starts_all_that_have_data(alone: Shell) -> None:
 
 
 def test_ports_follow_ids(tmp_path: Path) -> None:
-    steps = (0, 2, 10_000, 10_002, 100, 102)
-    first = next(port for port in range(21_000, 39_000, 7) if all(is_free(port + step) for step in steps))
+    first = free_port()
     cluster = LocalCluster(tmp_path, [1, 3], first_port=first, web=True)
     assert [(b.port, b.internal_port, b.web_port) for b in cluster.brokers.values()] == [
         (first, first + 10_000, first + 100),
