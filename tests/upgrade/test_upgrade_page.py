@@ -46,6 +46,7 @@ def versions(home: Path, earlier: Path) -> set[bool]:
     return {str(earlier).encode() in Path(f"/proc/{pid}/environ").read_bytes() for pid in pids}
 
 
+@pytest.mark.long
 def test_a_new_version_and_the_way_back_lose_nothing(home: Path, earlier: Path) -> None:
     there, back = blocks("### A new version")
     path = f"export PATH={home}/bin:$PATH\n"
