@@ -36,7 +36,7 @@ from tests.faults.table import Row, Table
 from tests.integration.support import View, assert_no_traceback, create, revive, until, wait_alike
 
 WARM = 150
-WARM_S = 120.0  # on a machine that does much else
+WARM_S = 30.0
 RESUME_S = 45.0
 STOCK_EVERY_S = 0.02
 CALM_S = 60.0  # until descriptors and memory are as before

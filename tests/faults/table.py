@@ -13,6 +13,7 @@ from strandline.local.processes import machine_is_slower
 from strandline.testing.history import Anomaly, Report
 from tests.faults.matrix import MATRIX
 
+BEGAN = f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d %H:%M}"  # this run
 LOSSES = (Anomaly.LOST_WRITE, Anomaly.UNSEEN, Anomaly.HW_LEAK)
 NOISE = 2.0, 5.0  # limits are for a machine of its own; on one that is shared they grow, within these
 HEAD = ("fault", "what", "verdict", "acks", "lost", "dup", "other", "diverged", "gap s", "whole s", "")
@@ -35,6 +36,7 @@ class Row:
     whole_s: float = 0.0  # from healing until every ISR was full
     slower: float = 1.0  # by which the limits were multiplied
     day: str = ""
+    run: str = ""  # when the run began that this is of: what has the same was run in one go
     remark: str = ""
 
     @property
@@ -93,7 +95,7 @@ class Table:
         """Write all rows, and those in the file that are about other scenarios."""
         today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
         for row in self.rows:
-            row.day = row.day or today
+            row.day, row.run = row.day or today, row.run or BEGAN
         fresh = {(row.fault, row.what) for row in self.rows}
         kept = [row for row in read_rows(path) if (row.fault, row.what) not in fresh]
         rows = sorted([*kept, *self.rows], key=lambda row: int(row.fault[1:]))

@@ -199,7 +199,7 @@ def test_f35_a_topic_is_deleted_and_made_again_while_a_replica_is_dead(
         until(lambda: held_by(view) == [sorted(living[:3])], 60, "nothing of it is on the dead any more")
         view.admin.delete_topics(["again"])
         new = NewTopic("again", assignments={0: living[:3]})  # nobody else is registered for sure
-        until(lambda: was_created(view.admin, new), 90, "the name is free")
+        until(lambda: was_created(view.admin, new), 30, "the name is free")
         until(lambda: view.leaders() and view.leaders()[0] >= 0, 30, "it is led")
         send(cluster, "again", [b"new %d" % n for n in range(50)])
         cluster.brokers[dead].start()
