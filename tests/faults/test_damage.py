@@ -1,10 +1,11 @@
 """F25-F29: bytes that are not what was written: in logs, indexes, checkpoints and identities."""
 
+import json
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer as StockConsumer
@@ -12,10 +13,10 @@ from confluent_kafka import TopicPartition as StockPartition
 
 from strandline.base.types import TopicPartition
 from strandline.local.cluster import LocalCluster
-from strandline.local.processes import machine_is_slower
+from strandline.local.processes import BrokerProcess, machine_is_slower
 from strandline.testing.workload import Workload
 from tests.faults.disks import data
-from tests.faults.drill import Drill
+from tests.faults.drill import WARM_S, Drill
 from tests.faults.test_deaths import last_said
 from tests.faults.test_power import doubts, flip
 from tests.integration.support import until
@@ -149,37 +150,57 @@ def mended(cluster: LocalCluster, drill: Callable[..., Drill], damage: Damage) -
     with drill(damage.fault, damage.what, [victim] * 3) as it:
         it.more_files = SEGMENTS
         it.warm(WARM)
+        if damage.files == FIRST:
+            until(lambda: first_are_closed(broker, it.topic), WARM_S, "each partition has a closed segment")
         broker.kill()
         count = damaged(damage, data(broker), it.topic)
         broker.start()
         it.heal()
         it.resumed()
         intact = last_said(broker.log, "broker_registered")["intact"]
-        it.row.remark = f"{count} files; came back {told(intact, doubts(broker))}"
+        it.row.remark = f"{count} files; came back {told(intact, doubtful(it, broker))}"
         assert count, f"there is no {damage.files}"
-        if damage.fault == "F25":
-            it.row.remark += "; found by " + ("the first reader" if led_and_read(it, victim) else "the start")
+        if damage.fault in ("F25", "F26"):
+            it.row.remark += f"; {led_and_read(it, victim)} found by their first reader"
 
 
-def led_and_read(it: Drill, victim: int) -> bool:
+def first_are_closed(broker: BrokerProcess, topic: str) -> bool:
+    """Whether each partition of the drill's topics has more than one segment."""
+    return all(len([*place.glob("*.log")]) > 1 for place in data(broker).glob(f"{topic}-*"))
+
+
+def doubtful(it: Drill, broker: BrokerProcess) -> list[str]:
+    """Which of the drill's replicas have lost something."""
+    return [name for name in doubts(broker) if name.startswith(f"{it.topic}-")]
+
+
+def led_and_read(it: Drill, victim: int) -> int:
     """A start does not read what it knows to be on the medium. So the replica leads again, and all is read,
-    by librdkafka, which does not look at checksums unless told to. What was wrong must be found by then, and
-    nobody be given it. Whether it was found only now; then another start mends it.
+    by librdkafka, which does not look at checksums unless told to. What was wrong must be found by then, in
+    all six partitions, and nobody be given it. In how many it was found only now; another start mends these.
     """
     broker = it.cluster.brokers[victim]
+    mended = set(doubtful(it, broker))
     said_before = broker.log.stat().st_size
     for load in (it.load, it.stock):
         read_what_was_written(it, load, victim)
-    said = broker.log.read_bytes()[said_before:].decode()
-    if '"log_corrupt"' not in said:
-        return False
-    assert said.count('"log_corrupt"') == 6, "each of the six was read"
-    it.view.wait_led_without(victim)
-    it.resumed()
-    broker.stop()
-    broker.start()
-    it.heal()
-    return True
+    found = {each["partition"] for each in told_of(broker, "log_corrupt", said_before)}
+    assert mended | found == {str(tp) for load in (it.load, it.stock) for tp in load.partitions}, (
+        f"found by the start: {mended}, by readers: {found}"
+    )
+    if found:
+        it.view.wait_led_without(victim)
+        it.resumed()
+        broker.stop()
+        broker.start()
+        it.heal()
+    return len(found)
+
+
+def told_of(broker: BrokerProcess, event: str, since: int) -> list[dict[str, Any]]:
+    """The lines of a broker's log that tell of this event, from a position of the file on."""
+    lines = broker.log.read_bytes()[since:].decode().splitlines()
+    return [told for line in lines if f'"{event}"' in line and (told := json.loads(line))["event"] == event]
 
 
 def read_what_was_written(it: Drill, load: Workload, victim: int) -> None:
@@ -213,9 +234,10 @@ def test_f25_a_closed_segment_under_its_leader(cluster: LocalCluster, drill: Cal
     with drill("F25", "a flipped byte in a closed segment, broker up", [victim] * 3) as it:
         it.more_files = SEGMENTS
         it.warm(WARM)
+        until(lambda: first_are_closed(broker, it.topic), WARM_S, "each partition has a closed segment")
         for path in data(broker).glob(FIRST.format(topic=it.topic)):
             flip(path, RECORDS)
-        assert led_and_read(it, victim), "the first reader finds it"
+        assert led_and_read(it, victim) == 6, "no start has looked"
         it.row.remark = "found by the first reader, who got the records from others"
 
 
