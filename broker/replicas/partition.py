@@ -187,7 +187,7 @@ class Partition:
         """
         try:
             header = self.would_take(records, acks, zstd_allowed)
-        except NotLeaderOrFollower:
+        except (NotLeaderOrFollower, NotEnoughReplicas):
             self._skipped.refused(read_header(records), self.shared.loop.time())
             raise
         if header.producer_id >= 0:
@@ -200,7 +200,11 @@ class Partition:
             if header.is_transactional:
                 self._check_guard(header, guard)
         now_ms = self.shared.clock.wall_ms()
-        base_offset = self._write(records, header, self.leader_epoch, now_ms)
+        try:
+            base_offset = self._write(records, header, self.leader_epoch, now_ms)
+        except KafkaStorageError:
+            self._skipped.refused(header, self.shared.loop.time())
+            raise
         return base_offset, self.log.end_offset, now_ms if self.topic_config.append_time else -1
 
     def _check_guard(self, header: BatchHeader, guard: Guard | None) -> None:

@@ -1,12 +1,13 @@
-"""Batches refused by a broker that did not lead their partition, and what came right behind them. Pure.
+"""Batches that a partition refused for a time, and what came right behind them. Pure.
 
 A producer has several requests on their way to a broker. If the broker becomes the leader between two of
 them, the first is refused with NOT_LEADER_OR_FOLLOWER and will be sent again, while the second finds a leader
-and a gap before it. OUT_OF_ORDER_SEQUENCE_NUMBER would be right, and does harm: librdkafka begins a new
-producer epoch then, and sends both under new sequences, although the leader before may have stored and
-replicated the first: then it is there twice. A producer that is new to the log may even begin with the second
-batch, and the first one is out of order for ever. So while the batch that belongs before it is one that was
-refused here, the second is refused in the same way: both come again, in their order.
+and a gap before it. So it is when the ISR is large enough again, or the disk has room again, or has none any
+more: then no later batch is appended either. OUT_OF_ORDER_SEQUENCE_NUMBER would be right, and does harm:
+librdkafka begins a new producer epoch then, and sends all that is not acknowledged under new sequences, also
+what is stored already: then it is there twice. A producer that is new to the log may even begin with the
+second batch, and the first one is out of order for ever. So while the batch that belongs before it is one
+that was refused here, the second is refused with NOT_LEADER_OR_FOLLOWER: both come again, in their order.
 Left to others: the checks of sequences (storage/log/producer_state.py), the append (partition.py).
 Why: docs/decisions/0062-who-was-sent-away-is-waited-for.md
 """
@@ -45,19 +46,23 @@ class SkippedBatches:
             del self._of[next(iter(self._of))]
 
     def check(self, header: BatchHeader, known: ProducerState | None, now: float) -> None:
-        """Raises NotLeaderOrFollower if the batch that should come before this one was refused."""
+        """Raises NotLeaderOrFollower if the batch that should come before this one was refused; then this one
+        is, too.
+        """
         place = header.producer_id, header.producer_epoch
         sequences = self._of.get(place)
         if sequences is None:
             return
-        if all(at + KEPT_S < now for at in sequences.values()):
+        awaited = {sequence for sequence, at in sequences.items() if at + KEPT_S >= now}
+        if not awaited:
             del self._of[place]
             return
         if known is None or known.epoch != header.producer_epoch:
-            missing = any(sequence < header.base_sequence for sequence in sequences)
+            missing = min(awaited) < header.base_sequence
         else:
             expected = (known.last_sequence + 1) % SEQUENCES
             ahead = (header.base_sequence - expected) % SEQUENCES
-            missing = 0 < ahead < SEQUENCES // 2 and expected in sequences
+            missing = 0 < ahead < SEQUENCES // 2 and expected in awaited
         if missing:
-            raise NotLeaderOrFollower("an earlier batch was refused before this broker led: send both again")
+            self.refused(header, now)
+            raise NotLeaderOrFollower("an earlier batch was refused: send both again")

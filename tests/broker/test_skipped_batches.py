@@ -1,4 +1,4 @@
-"""A batch that was refused before this broker led, and those that came right behind it."""
+"""A batch that was refused for a time, and those that came right behind it."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import pytest
 from strandline.broker.replicas.skipped_batches import KEPT_S, PRODUCERS_MAX, SEQUENCES_MAX, SkippedBatches
 from strandline.protocol.batches import SEQUENCES, BatchHeader, read_header
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
+from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.storage.log.producer_state import ProducerStates
 from tests.broker.replica_harness import ask, batch, cluster, outcome, produce
 
@@ -42,7 +43,10 @@ class TestGaps:
             False, False, False, True, True,
         ]  # fmt: skip
         states.update(header(130), 130)
-        assert not is_skipping(skipped, states, header(132)), "a real gap is out of order"
+        assert is_skipping(skipped, states, header(132)), "131 was sent away, and comes again"
+        for sequence in (131, 132):
+            states.update(header(sequence), sequence)
+        assert not is_skipping(skipped, states, header(134)), "a real gap is out of order"
 
     def test_others_do_not_wait(self, states: ProducerStates) -> None:
         skipped = SkippedBatches()
@@ -67,7 +71,8 @@ class TestGaps:
         skipped = SkippedBatches()
         skipped.refused(header(130), 0.0)
         assert is_skipping(skipped, states, header(131), KEPT_S)
-        assert not is_skipping(skipped, states, header(131), KEPT_S + 1) and not skipped
+        assert not is_skipping(skipped, states, header(131), KEPT_S + 1)
+        assert not is_skipping(skipped, states, header(140), 2 * KEPT_S + 1) and not skipped
 
     def test_it_is_bounded(self) -> None:
         skipped = SkippedBatches()
@@ -96,3 +101,33 @@ async def test_a_broker_becomes_the_leader_between_two_batches(tmp_path: Path) -
         assert outcome(await ask(new, gap))[0] == OUT_OF_ORDER
         await old.close()
         await new.close()
+
+
+@pytest.mark.parametrize("why", ["no room", "too few in sync"])
+async def test_a_partition_takes_batches_again_between_two(tmp_path: Path, why: str) -> None:
+    """Its disk was full, or its ISR too small: what came meanwhile comes again, in its order."""
+    async with cluster(tmp_path, 2) as stage:
+        two = [TopicConfigEntry(name="min.insync.replicas", value="2")]
+        is_full, leader = why == "no room", stage.members[1]
+        refused = ErrorCode.KAFKA_STORAGE_ERROR if is_full else ErrorCode.NOT_ENOUGH_REPLICAS
+        await stage.elect(1, [1, 2] if is_full else [1], two)
+        client = await leader.connect()
+        acks = 1 if is_full else -1
+        first, early, late, more = (
+            produce(batch(b"a", producer_id=5, sequence=number), acks=1 if number == 0 else acks)
+            for number in range(4)
+        )
+        assert outcome(await ask(client, first)) == (0, 0)
+        if is_full:
+            leader.partition.full = why
+        assert outcome(await ask(client, early))[0] == refused
+        if is_full:
+            assert outcome(await ask(client, late))[0] == NOT_LEADER, "while there is no room, too"
+            leader.partition.full = None
+        else:
+            await stage.elect(1, [1, 2], two)
+        for ahead in (late, more):
+            assert outcome(await ask(client, ahead))[0] == NOT_LEADER
+        for place, again in enumerate((early, late, more), 1):
+            assert outcome(await ask(client, again)) == (0, place)
+        await client.close()
