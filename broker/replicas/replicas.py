@@ -5,6 +5,7 @@ Left to others: one replica (partition.py), its roles (roles/leader_and_isr.py),
 """
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from uuid import UUID
 
 import structlog
@@ -12,7 +13,7 @@ import structlog
 from ...base.types import TopicPartition
 from ...protocol.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from ...storage.directories.log_manager import STRAY, Logs
-from ...storage.disk import DiskError, DiskFailed
+from ...storage.disk import DiskError, DiskFailed, DiskFull
 from ...storage.log.log import Log
 from .flushing import Flushing
 from .partition import Partition
@@ -103,7 +104,8 @@ class Replicas:
         if held is None:
             raise DiskFailed(str(tp), OSError("its log directory has failed"))
         if held.topic_id is None and topic_id.int:
-            held.topic_id = topic_id
+            with suppress(DiskFull):  # the next start asks once more
+                held.adopt_topic_id(topic_id)
         partition = Partition(tp, held, self._logs.high_watermarks.get(tp, 0), self._shared)
         partition.full = self._logs.places.full.get(self._logs.directory_of(tp))
         self.partitions[tp] = partition

@@ -507,11 +507,13 @@ class Log:
         self._settings.allow_gaps()
 
     def adopt_topic_id(self, topic_id: UUID) -> None:
-        """Take and keep the id of a log whose partition.metadata was missing or damaged."""
+        """Take and write the id of a log whose partition.metadata was missing or damaged. Not synced: what is
+        lost is told again. Raises DiskError; then it is taken all the same.
+        """
         self.topic_id = topic_id
         path = f"{self.directory}/{checkpoints.PARTITION_METADATA}"
         with self._chain.guarded():
-            checkpoints.write_partition_metadata(self.disk, path, topic_id)
+            checkpoints.write_partition_metadata(self.disk, path, topic_id, sync=False)
 
     def belongs_to(self, opened: OpenSegments) -> None:
         """From now on `opened` bounds its open files and what it keeps in memory. Before the first append."""

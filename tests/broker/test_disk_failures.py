@@ -17,6 +17,7 @@ from strandline.storage.config import TopicConfig
 from strandline.storage.directories.incarnation import INCARNATION
 from strandline.storage.directories.intact import Intactness
 from strandline.storage.disk import LogDamaged
+from strandline.storage.log.checkpoints import PARTITION_METADATA, read_partition_metadata
 from tests.broker.replica_harness import until
 from tests.broker.storage_harness import EARLIER, TOPIC, Box, box, run, tp
 
@@ -239,6 +240,24 @@ def test_a_log_of_another_topic_id_is_not_begun_anew_by_who_vouches_for_it(tmp_p
 
     run(story)
     assert len(list(tmp_path.glob("*/t-?.*-stray"))) == 2, "their data is kept"
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_log_that_has_lost_its_topic_id_keeps_what_the_controller_says(tmp_path: Path, room: bool) -> None:
+    """Otherwise no later start could tell it from that of a topic made anew."""
+
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            log = b.logs.create(tp(0), None, TopicConfig.of(b.config.storage))
+            if not room:
+                b.disk.fail("replace", f"*/{PARTITION_METADATA}", errno.ENOSPC)
+            assert [e.error_code for e in await b.lead(0, is_new=False)] == [0]
+            assert log.topic_id is not None
+            kept = read_partition_metadata(b.disk, f"{log.directory}/{PARTITION_METADATA}")
+            assert kept == (log.topic_id if room else None)
+            assert b.append(0, b"goes on") == 0
+
+    run(story)
 
 
 def test_without_any_directory_the_broker_ends(tmp_path: Path) -> None:
