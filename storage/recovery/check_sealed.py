@@ -17,7 +17,7 @@ from ..disk import File
 from ..segment.batch_walk import marker_in, walk
 from ..segment.file_names import INDEX, LOG, TIME_INDEX
 from ..segment.index import OFFSET_ENTRY, TIME_ENTRY
-from ..segment.segment import Segment
+from ..segment.segment import NO_TIME, Segment
 
 WALK_BYTES_MAX = 64 << 20  # a last index entry further from the end than this is implausible
 
@@ -40,9 +40,10 @@ def sealed_end(segment: Segment, following: int | None, gaps: bool) -> SegmentEn
         return None if segment.size else SegmentEnd(segment.base_offset, -1)
     with closing(disk.open(segment.path(LOG))) as file:
         entry = _last_entry(segment)
-        if entry is None or not _times_fit(segment, file):
+        newest = None if entry is None else _newest(segment, file)
+        if entry is None or newest is None:
             return None
-        found = _walk_to_end(segment, file, entry, gaps, check=following is None)
+        found = _walk_to_end(segment, file, entry, newest, gaps, check=following is None)
     if found is None:
         return None
     if following is None or found.offset == following or (gaps and found.offset < following):
@@ -63,29 +64,35 @@ def _last_entry(segment: Segment) -> tuple[int, int] | None:
     return (last, position) if 0 <= first <= last and 0 < position < segment.size else None
 
 
-def _times_fit(segment: Segment, log: File) -> bool:
-    """Whether the last entry of the time index is right: a batch with that time ends at that offset."""
+def _newest(segment: Segment, log: File) -> int | None:
+    """The time in the last entry of the time index, -1 without one; None if no batch with that time ends at
+    its offset.
+    """
     with closing(segment.disk.open(segment.path(TIME_INDEX))) as file:
         size = file.size()
         if size == 0:
-            return all(header.max_timestamp < 0 for _, header in walk(log.pread, 0, segment.size))
+            timed = any(header.max_timestamp >= 0 for _, header in walk(log.pread, 0, segment.size))
+            return None if timed else NO_TIME
         if size % TIME_ENTRY.size or size // TIME_ENTRY.size > segment.size:
-            return False
+            return None
         first_time, first = TIME_ENTRY.unpack(file.pread(0, TIME_ENTRY.size))
         last_time, last = TIME_ENTRY.unpack(file.pread(size - TIME_ENTRY.size, TIME_ENTRY.size))
     if first_time > last_time or not 0 <= first <= last:
-        return False
+        return None
     offset = segment.base_offset + last
     for _, header in walk(log.pread, floor_position(segment, last), segment.size):
         if header.last_offset >= offset:  # Kafka's entry has the record's own offset, anywhere in its batch
-            return bool(header.max_timestamp == last_time) and header.base_offset <= offset
-    return False
+            is_right = header.max_timestamp == last_time and header.base_offset <= offset
+            return int(last_time) if is_right else None
+    return None
 
 
 def _walk_to_end(
-    segment: Segment, log: File, entry: tuple[int, int], gaps: bool, check: bool
+    segment: Segment, log: File, entry: tuple[int, int], newest: int, gaps: bool, check: bool
 ) -> SegmentEnd | None:
-    """Walk the headers to the end of the file; None unless the last batch ends exactly there."""
+    """Walk the headers to the end of the file; None unless the last batch ends exactly there, or if a time
+    on the way is later than the `newest`: then the time index was cut short.
+    """
     last, position = entry
     if segment.size - position > WALK_BYTES_MAX:
         return None
@@ -94,7 +101,7 @@ def _walk_to_end(
         leap = header.base_offset - end.offset
         if indexed:
             leap, indexed = header.last_offset - segment.base_offset - last, False
-        if leap < 0 or (leap and not gaps):
+        if leap < 0 or (leap and not gaps) or header.max_timestamp > newest:
             return None
         if check and not crc_ok(log.pread(at, header.size), 0, header):
             return None
