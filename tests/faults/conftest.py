@@ -22,7 +22,6 @@ from tests.faults.table import Table  # noqa: E402
 
 SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "1000",  # there to be damaged
-    "log.flush.start.offset.checkpoint.interval.ms": "1000",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "zookeeper.session.timeout.ms": "3000",

@@ -23,7 +23,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import Producer as StockProducer
-from kazoo.client import KazooClient
 
 from strandline.local.cluster import LocalCluster
 from strandline.testing.history import judge
@@ -222,13 +221,6 @@ def holds(pid: int | None) -> tuple[int, int]:
     """The descriptors and the resident bytes of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return len(os.listdir(f"/proc/{pid}/fd")), pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def zookeeper(cluster: LocalCluster) -> KazooClient:
-    """A session at the cluster's ZooKeeper; the caller ends it."""
-    client = KazooClient(hosts=cluster.zookeeper, timeout=10)
-    client.start(20)
-    return client
 
 
 def assert_states_are_good(cluster: LocalCluster) -> None:

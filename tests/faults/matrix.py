@@ -96,8 +96,8 @@ MATRIX: dict[str, Fault] = {
     ),
     "F19": Fault(
         "appends that take seconds, on the leader, on a follower",
-        "each partition goes on slowly, or the broker ends in two sessions; no healthy follower is dropped, "
-        "other leaders do not wait",
+        "each partition goes on slowly, and all that its broker leads with it, or the broker ends in two "
+        "sessions; no healthy follower is dropped, other leaders do not wait",
         2 * SESSION_S + SILENT_S,
         60.0,
     ),

@@ -42,11 +42,9 @@ the fault itself does not decide it; *whole* the time from the end of the fault 
 ABOUT = """
 ## About this run
 
-It was made in parts. F14, F16, F18, F28, F29, F34, F35 and F38 were run on a quiet machine of two cores;
-all others while some thirty other processes kept it busy (a load of 25 to 40), so their gaps and recoveries
-are those of an overloaded machine. What did not hold has its reason in the last column.
-
-In earlier runs, on the busy machine, one of F34 with rolling restarts and one of F16 at the controller,
+"""
+NOTES = """
+In earlier runs, on a busy machine, one of F34 with rolling restarts and one of F16 at the controller,
 librdkafka stored two records twice. The log of F34 shows them first under the old producer epoch, replicated
 but not acknowledged when their leader stopped, and again under the next epoch, from sequence 0 on, behind the
 new leader's first offset. A cause that fits is mended
@@ -84,7 +82,7 @@ def render(rows: list[Row]) -> str:
     if missing:
         parts.append("\n## Not run\n\n")
         parts += [f"- {id}, {MATRIX[id].title}\n" for id in missing]
-    return "".join(parts) + ABOUT + END
+    return "".join(parts) + ABOUT + _runs(rows) + NOTES + END
 
 
 def _sum(rows: list[Row]) -> str:
@@ -96,8 +94,30 @@ def _sum(rows: list[Row]) -> str:
     faults = len({row.fault for row in rows})
     return (
         f"Run on {when}: {faults} of {len(MATRIX)} faults in {len(rows)} scenarios, {verdicts['held']} held, "
-        f"{verdicts['BROKEN']} did not. {sum(row.acknowledged for row in rows)} records were acknowledged.\n"
+        f"{verdicts['BROKEN']} did not. {sum(row.acknowledged for row in rows)} records were acknowledged. "
+        f"{_unstretched(rows)}\n"
     )
+
+
+def _unstretched(rows: list[Row]) -> str:
+    """How many gaps did not need that limits grow with the load of the machine."""
+    limited = [row for row in rows if row.gap_limit_s is not None]
+    within = sum(row.gap_s <= (row.gap_limit_s or 0.0) for row in limited)
+    return f"Of {len(limited)} gaps with a limit {within} were within the limit itself."
+
+
+def _runs(rows: list[Row]) -> str:
+    """What was run in one go, and what again, and when."""
+    counted = Counter(row.run for row in rows if row.run)
+    if not counted:
+        return "Nobody knows which scenarios were run in one go.\n"
+    (whole, count), *_ = counted.most_common(1)
+    parts = [f"{count} of the {len(rows)} scenarios were run in one go, from {whole} (UTC) on"]
+    for run in sorted({row.run for row in rows} - {whole}):
+        again = Counter(row.fault for row in rows if row.run == run)
+        listed = ", ".join(id if n == 1 else f"{id} ({n})" for id, n in again.items())
+        parts.append(f"{listed} {f'from {run} on' if run else 'in an earlier run'}")
+    return ";\n".join(parts) + ".\n"
 
 
 def _line(row: Row) -> str:

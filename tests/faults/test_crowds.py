@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
@@ -17,12 +17,14 @@ from strandline.testing.faults.disk import Call, DiskFaults
 from strandline.testing.namespaces import Field
 from tests.faults.disks import breakable
 from tests.faults.drill import Drill, holds
-from tests.faults.test_cuts import states
+from tests.faults.looks import states, told_of
+from tests.integration.support import until
 
 HOUR_S, YEARS_S = 3600.0, 10 * 365 * 86400.0
 CLOCK_S = 8.0
 FLUTTER_S = 0.1
-CONNECTIONS = 1500
+RETENTION_MS = 4000  # between its passes
+CONNECTIONS, FEW = 1500, 600
 SLOW_SENDERS = 200
 CROWD_S = 8.0
 REQUESTS, REQUEST_BYTES = 40, 20 << 20
@@ -38,7 +40,10 @@ def faults() -> dict[int, DiskFaults]:
 
 @pytest.fixture(scope="module")
 def cluster(start, faults: dict[int, DiskFaults]) -> LocalCluster:
-    bound = {"queued.max.request.bytes": str(QUEUED_BYTES)}
+    bound = {
+        "queued.max.request.bytes": str(QUEUED_BYTES),
+        "log.retention.check.interval.ms": str(RETENTION_MS),
+    }
     return start(3, lambda cluster: faults.update(breakable(cluster)), **bound)
 
 
@@ -77,15 +82,25 @@ def test_f30_clocks_are_wrong(
     with drill("F30", f"wall clocks: {what}", [victim] * 3) as it:
         it.warm()
         before = states(cluster, it.topic)
+        marks = {id: each.log.stat().st_size for id, each in cluster.brokers.items()}
         ends, shown = time.monotonic() + CLOCK_S, times()
-        while time.monotonic() < ends:
+        while time.monotonic() < ends and not (everybody and have_skipped(cluster, marks)):
             if (now := next(shown, None)) is not None:
                 for id in cluster.brokers if everybody else [victim]:
                     faults[id].set_clock(now)
             time.sleep(FLUTTER_S)
+        if everybody:
+            assert have_skipped(cluster, marks), "who sees ten years pass in seconds deletes nothing"
+            for each in faults.values():
+                each.clear()
         it.resumed()
         assert states(cluster, it.topic) == before, "no election, no change of an ISR"
-        it.row.remark = "nobody was moved"
+        it.row.remark = "nobody was moved" + ", retention skipped its pass" * everybody
+
+
+def have_skipped(cluster: LocalCluster, marks: dict[int, int]) -> bool:
+    """Whether at each broker retention has come by, seen the clock jump, and left everything alone."""
+    return all(told_of(each, "retention_skipped", marks[id]) for id, each in cluster.brokers.items())
 
 
 def connect(broker: BrokerProcess, count: int, stack: ExitStack) -> list[socket.socket]:
@@ -120,15 +135,54 @@ def test_f31_descriptors_run_out(
         ExitStack() as stack,
     ):
         it.warm()
+        before = states(cluster, it.topic)
         files, _ = holds(broker.pid)
         resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (files + 20, was[1]))
         made = connect(broker, CONNECTIONS, stack)
         time.sleep(CROWD_S)
+        assert states(cluster, it.topic) == before, "brokers reach each other and ZooKeeper"
         stack.close()
         resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, was)
         it.resumed()
         it.row.remark = f"{len(made)} were begun"
         assert broker.alive
+
+
+def test_f31_a_flood(cluster: LocalCluster, drill: Callable[..., Drill], many_files: None) -> None:
+    """What is kept back of the descriptors is for logs, other brokers and ZooKeeper; clients get the rest."""
+    controller = cluster.controller()
+    victim = next(b for b in sorted(cluster.brokers) if b != controller)
+    broker = cluster.brokers[victim]
+    with limited(cluster, broker), ExitStack() as stack:
+        what = f"{CONNECTIONS} connections to a leader that may hold {FEW} descriptors"
+        with drill("F31", what, [victim] * 3) as it:
+            it.warm()
+            before = states(cluster, it.topic)
+            made = connect(broker, CONNECTIONS, stack)
+            time.sleep(CROWD_S)
+            it.resumed()
+            files, _ = holds(broker.pid)
+            it.row.remark = f"{len(made)} were begun; {files} descriptors were held"
+            assert states(cluster, it.topic) == before, "brokers reach each other and ZooKeeper"
+            stack.close()
+            until(lambda: connect(broker, 1, stack), CROWD_S, "clients come back")
+
+
+@contextmanager
+def limited(cluster: LocalCluster, broker: BrokerProcess) -> Iterator[None]:
+    """The broker runs with few descriptors; then as before."""
+    usual = broker.within
+    broker.stop()
+    broker.within = (*usual, "prlimit", f"--nofile={FEW}:{FEW}")
+    try:
+        broker.start()
+        cluster.wait_ready()
+        yield
+    finally:
+        broker.within = usual
+        broker.stop()
+        broker.start()
+        cluster.wait_ready()
 
 
 def test_f31_slow_senders(cluster: LocalCluster, drill: Callable[..., Drill], many_files: None) -> None:

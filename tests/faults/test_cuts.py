@@ -4,7 +4,6 @@ Nothing is wrong with anybody: no verdict follows, nobody is moved, and what oth
 acknowledge. The role goes to one who reaches the others as soon as the controller notices what it lacks.
 """
 
-import json
 import os
 import time
 
@@ -12,7 +11,7 @@ import pytest
 
 from strandline.local.cluster import LocalCluster
 from strandline.testing.namespaces import Field
-from tests.faults.drill import zookeeper
+from tests.faults.looks import controller_of, states
 from tests.integration.support import create
 
 CUT_S = float(os.environ.get("FAULTS_CUT_S", "60"))
@@ -56,25 +55,3 @@ def test_f43_the_controller_is_cut_from_its_peers(
         if resets:
             assert successor != controller, "whoever reaches nobody gives the role up"
     own.admin.close()
-
-
-def states(cluster: LocalCluster, topic: str) -> list[tuple[int, int, list[int]]]:
-    """Leader, epoch and ISR of each partition, as ZooKeeper has them."""
-    client = zookeeper(cluster)
-    try:
-        path = f"/brokers/topics/{topic}/partitions"
-        read = [json.loads(client.get(f"{path}/{n}/state")[0]) for n in sorted(client.get_children(path))]
-        return [(state["leader"], state["leader_epoch"], state["isr"]) for state in read]
-    finally:
-        client.stop()
-        client.close()
-
-
-def controller_of(cluster: LocalCluster) -> tuple[int, int]:
-    """The controller, and its epoch, as ZooKeeper has them."""
-    client = zookeeper(cluster)
-    try:
-        return json.loads(client.get("/controller")[0])["brokerid"], int(client.get("/controller_epoch")[0])
-    finally:
-        client.stop()
-        client.close()

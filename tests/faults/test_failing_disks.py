@@ -12,9 +12,8 @@ from strandline.local.processes import machine_is_slower
 from strandline.testing.faults.disk import Call, DiskFaults
 from tests.faults.disks import breakable
 from tests.faults.drill import Drill
+from tests.faults.looks import last_said, states
 from tests.faults.matrix import LAG_S
-from tests.faults.test_cuts import states
-from tests.faults.test_deaths import last_said
 from tests.integration.support import until
 
 SLOW_S = 5.0
@@ -122,6 +121,9 @@ def test_f19_appends_take_seconds(
         it.row.remark = (
             f"{rule.hits} appends; " + ("the watchdog ended the broker" if ended else "it went on")
         ) + (f"; {elsewhere_s:.1f} s without an acknowledgement of another leader" if slow.leads < 3 else "")
+        if beside := {tp for tp in led if slow.part.format(topic=it.topic) not in f"/{tp}/"}:
+            waited_s = it.load.history.longest_gap_s(beside, it.struck_s)
+            it.row.remark += f", {waited_s:.1f} s of a partition beside it"
         assert ended or not slow.ends, "a loop that stands still for two sessions ends"
         assert "loop_stuck" in said if ended else "append_slow" in said and "loop_stalled" in said
         assert elsewhere_s < ELSEWHERE_S * machine_is_slower(), "others do not wait for a slow disk"

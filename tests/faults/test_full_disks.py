@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from strandline.local.cluster import LocalCluster
+from strandline.protocol.errors import ErrorCode
 from tests.faults.disks import fill, make_room, mount_small
 from tests.faults.drill import Drill
-from tests.integration.support import until
+from tests.faults.looks import read, send
+from tests.integration.support import View, Wire, create, produce_request, produced, until
 
 MOUNT_MB = 48
 SMALL = {
@@ -42,6 +44,7 @@ def test_f17_one_disk_is_full(cluster: LocalCluster, drill: Callable[..., Drill]
         it.resumed()
         if whose == "leader":
             it.view.wait_led_without(victim, 30)
+        until(lambda: is_out_of_sync(victim, it.view), 30, "who has no room is not in sync")
         gap_s = it.gap_s()
         assert cluster.brokers[victim].alive
         make_room(cluster.brokers[victim])
@@ -50,7 +53,11 @@ def test_f17_one_disk_is_full(cluster: LocalCluster, drill: Callable[..., Drill]
 
 
 def test_f17_all_disks_are_full(cluster: LocalCluster, drill: Callable[..., Drill]) -> None:
-    with drill("F17", "all disks are full", sorted(cluster.brokers)) as it:
+    with (
+        drill("F17", "all disks are full", sorted(cluster.brokers)) as it,
+        create(cluster, f"{it.topic}-read", [cluster.controller()]) as kept,
+    ):
+        send(cluster, kept.topic, [b"before"])
         it.warm()
         before = it.load.acknowledged
         for broker in cluster.brokers.values():
@@ -59,10 +66,25 @@ def test_f17_all_disks_are_full(cluster: LocalCluster, drill: Callable[..., Dril
             lambda: it.load.refused or not is_growing(it), 30, "nothing is acknowledged any more", every_s=1
         )
         assert all(broker.alive for broker in cluster.brokers.values())
+        until(lambda: is_refused(cluster, kept), 30, "who leads says that its disk is full", every_s=0.2)
+        assert read(cluster, kept.topic)[:1] == [b"before"], "reads go on"
         for broker in cluster.brokers.values():
             make_room(broker)
         it.resumed()
         it.row.remark = f"{it.load.acknowledged - before} acknowledged since"
+
+
+def is_out_of_sync(broker: int, view: View) -> bool:
+    partitions = view.partitions()
+    return bool(partitions) and not any(broker in partition.isr for partition in partitions)
+
+
+def is_refused(cluster: LocalCluster, view: View) -> bool:
+    """Whether the leader of the only partition has no room for a record."""
+    leader = cluster.brokers[view.leaders()[0]]
+    with Wire(leader.port, host=leader.host) as wire:
+        code, _ = produced(wire.ask(produce_request(view.topic, 0, bytes(1000), acks=1), 9))
+    return code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def is_growing(it: Drill) -> bool:

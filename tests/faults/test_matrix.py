@@ -66,6 +66,21 @@ def test_a_row_within_its_limits_passes() -> None:
     Row("F4", "", acknowledged=300, gap_s=1e6, whole_s=1.0).assert_within_limits()
 
 
+def test_the_page_tells_what_was_run_again() -> None:
+    whole, again = "2026-11-27 19:44", "2026-11-27 21:00"
+    rows = [Row("F1", "", run=whole), Row("F2", "", run=whole), Row("F3", "a", run=again)]
+    told = page.render([*rows, Row("F3", "b", run=again), Row("F4", "")])
+    assert f"2 of the 5 scenarios were run in one go, from {whole} (UTC) on;" in told
+    assert f"F4 in an earlier run;\nF3 (2) from {again} on." in told
+
+
+def test_the_page_tells_which_gaps_needed_patience() -> None:
+    """Limits grow with the load of the machine; here they did not need to, but once."""
+    rows = [Row("F1", "", gap_s=gap_s, gap_limit_s=1.0) for gap_s in (0.5, 1.0, 1.5)]
+    told = page.render([*rows, Row("F4", "", gap_s=50.0)])
+    assert "Of 3 gaps with a limit 2 were within the limit itself." in told
+
+
 def test_the_page_is_what_was_kept() -> None:
     assert page.PAGE.read_text() == page.render(read_rows(page.RESULTS)), (
         "docs/reliability.md is old: run `make docs`"
