@@ -120,7 +120,7 @@ def test_f6_killed_and_started_at_once(cluster: LocalCluster, drill) -> None:
             before = incarnation(broker)
             broker.kill()
             broker.start()
-            until(lambda before=before: incarnation(broker) == before + 1, 15, "the next incarnation")
+            until(lambda before=before: incarnation(broker) == before + 1, HANG_S, "the next incarnation")
             it.view.wait_full_isr()
         it.resumed()
         stale = sum(
