@@ -283,7 +283,7 @@ def offline(evidence: Evidence) -> Answer:
             (),
             {"offline": False, "leader": found[0]},
         )
-    ended = evidence.decisions("controllers_decisions", ("went_offline", "elected"))
+    ended = evidence.decisions("controllers_decisions", ("went_offline", "elected", "created"))
     last = ended[-1] if ended else None
     view = evidence.view
     if view is not None and view["leader"] != NO_LEADER:
@@ -305,6 +305,8 @@ def offline(evidence: Evidence) -> Answer:
             tuple(_silence(evidence)),
             {"offline": None},
         )
+    if view is None and known["what"] != "went_offline":
+        return _led_once(evidence, known)
     since = ""
     if last is not None and last["what"] == "went_offline":
         since = f" (for {seconds((evidence.now_ms - last['at_ms']) / 1000)}, because {last['cause']})"
@@ -346,6 +348,17 @@ def _led_in_silence(evidence: Evidence, view: Values) -> Answer:
             "leader": view["leader"],
             "candidates": view["candidates"],
         },
+    )
+
+
+def _led_once(evidence: Evidence, election: Values) -> Answer:
+    """All that is left are decisions of the past."""
+    return Answer(
+        f"no controller answers, and no broker that leads {evidence.partition}: the last leader that is "
+        f"known of is broker {election['leader']}, elected {evidence.before(election['at_ms'])} in epoch "
+        f"{election['epoch']}",
+        (*_candidates(election.get("candidates", {}), "then "), *_silence(evidence)),
+        {"offline": None, "leader": election["leader"]},
     )
 
 

@@ -150,7 +150,8 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         ge=1,
         kafka="min.insync.replicas",
         restart=False,
-        help="acks=all is refused while fewer replicas than this are in sync.",
+        help="acks=all is refused while fewer replicas than this are in sync; of a partition with fewer "
+        "replicas, all must be.",
     )
     unclean_leader_election_enable: bool = option(
         False,

@@ -131,10 +131,11 @@ def _min_isr(facts: Facts) -> Iterator[Finding]:
             one.append(topic)
     if too_many:
         yield _of_topics(
-            Severity.CRITICAL,
+            Severity.WARNING,
             "min_isr_above_rf",
             too_many,
-            "min.insync.replicas is larger than the number of replicas: acks=all is always refused",
+            "min.insync.replicas is larger than the number of replicas: it counts as that number, so any "
+            "lost broker stops writes of acks=all (Kafka before 3.7 always refuses them)",
             "lower min.insync.replicas below the replication factor, or add replicas (strandline reassign)",
         )
     if equal:

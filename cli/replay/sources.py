@@ -5,13 +5,13 @@ outlives kill -9 but for the last 20 ms.
 Left to others: what is made of them (moments.py, film.py).
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...client.sync import Admin
+from ...local.roster import with_data
 from ...protocol.errors import ApiError
 from ...storage.decision_log import (
     BROKER,
@@ -26,8 +26,6 @@ from ..console import Failure
 from ..reach import connect
 from ..why.command import PATIENCE, ask_all
 from .moments import Rings
-
-STATE_FILE = "cluster.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +82,9 @@ def found_in(directories: list[Path], partition: str | None) -> Recorded:
 
 
 def _log_dirs(directory: Path) -> list[Path]:
-    state = directory / STATE_FILE
-    if not state.exists():
-        return [directory]
-    try:
-        brokers = json.loads(state.read_text())["brokers"]
-        return [directory / f"broker-{broker['id']}" / "data" for broker in brokers]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Failure(f"{state} is damaged: {error}") from error
+    """The log directories of the brokers of an `up`, which may be down; else the directory itself."""
+    brokers = with_data(directory)
+    return [directory / f"broker-{broker}" / "data" for broker in brokers] or [directory]
 
 
 def _told(log: DecisionLog) -> Rings:

@@ -215,7 +215,6 @@ class TestText:
     def test_moments_that_end_before_they_begin_are_none(self, alone: Shell, tmp_path: Path) -> None:
         for broker, notes in failover().items():
             kept(tmp_path / f"broker-{broker}" / "data", log_of(notes))
-        (tmp_path / "cluster.json").write_text(json.dumps({"brokers": [{"id": id} for id in (1, 2, 3)]}))
         said = alone("replay", "--dir", tmp_path, "--since", 5, "--until", 3, expect=2).err
         assert "--since 5, --until 3: no moment lies between them" in said.replace("\n", " ")
         assert len(alone("replay", "--dir", tmp_path, "--since", 3, "--until", 3).lines) == 2
@@ -247,9 +246,9 @@ def kept(folder: Path, log: DecisionLog) -> Path:
 
 class TestDirectories:
     def test_of_dead_brokers(self, tmp_path: Path) -> None:
+        """Of an `up` that is down, too: nothing but its brokers' directories is left."""
         for broker, notes in failover().items():
             kept(tmp_path / f"broker-{broker}" / "data", log_of(notes))
-        (tmp_path / "cluster.json").write_text(json.dumps({"brokers": [{"id": id} for id in (1, 2, 3)]}))
         found = found_in([tmp_path], "t-0")
         assert set(found.rings) == {1, 2, 3}
         assert film_of(in_order(found.rings, {})).frame(10) == film().frame(10)
