@@ -54,7 +54,7 @@ class Partition:
 
     __slots__ = (
         "_announced", "_ending", "_guards", "_seen_end", "_seen_watermark", "_skipped", "acks",
-        "changing", "dirty", "flush_acks", "following", "full", "incomplete", "leader_epoch",
+        "changing", "dirty", "flush_acks", "following", "full", "in_sync", "incomplete", "leader_epoch",
         "leader_id", "leading", "limits", "log", "missing", "offline", "parked", "recovering", "shared",
         "successor", "target", "topic_config", "tp", "traffic", "unflushed_max",
     )  # fmt: skip
@@ -72,6 +72,7 @@ class Partition:
         self.successor: tuple[int, int] = (NO_LEADER, NO_EPOCH)  # leader and epoch; only a hint to clients
         self.offline: str | None = None
         self.recovering = False  # the last leader that we heard of was elected uncleanly
+        self.in_sync = False  # it was in the ISR when its present role began
         self.missing = 0  # committed records that it lacked at the last fetch
         self.full: str | None = None  # why nothing can be appended until there is disk space again
         self.dirty = False

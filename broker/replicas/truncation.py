@@ -1,8 +1,8 @@
 """Truncates followers' logs, and keeps a copy of the removed records before the log loses a byte.
 
 Without the copy, a truncation after an unclean election would destroy acknowledged records for good. What may
-be their only copy is synced first. What a leader in sync lacks was never committed: acks=all waits for this
-follower now, so its copy is written and left to the kernel to sync.
+be their only copy is synced first. What a member of the ISR has and its leader lacks was never committed, and
+acks=all waits for this follower now: its copy is written and left to the kernel to sync.
 A fetcher collects the truncations that one response asks for. Per log directory, one hop to a thread copies
 what will go and lowers the checkpoints; the event loop never waits for a disk. Then each cut is made, if its
 replica is still as it was when the leader answered. A copy costs several syncs, so many copies share one; a
@@ -195,7 +195,7 @@ class Cut(PendingTruncation):
 
     @property
     def is_precious(self) -> bool:
-        return may_be_the_only_copy(self._removal)
+        return not self.partition.in_sync or may_be_the_only_copy(self._removal)
 
     def keep(self, sync: bool = True) -> None:
         self._keep_aside(sync)

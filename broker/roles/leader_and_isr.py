@@ -3,7 +3,7 @@
 The partitions of a request take these steps together, per log directory:
 1. A thread makes new logs.
 2. The partitions pause: they answer 6 (NOT_LEADER_OR_FOLLOWER).
-3. One hop to a thread syncs the new logs and the leader epoch files of new leaders.
+3. One hop to a thread syncs the new logs, and writes the leader epoch files of new leaders.
 4. Each partition takes its new role, if its replica is still as it was before the hop.
 If one directory hangs, the others still lead and follow. One request at a time, so that no two transitions
 overlap.
@@ -331,6 +331,7 @@ class LeaderAndIsr:
             return
         epoch = Epoch(state.leader_epoch)
         partition.recovering = state.leader_recovery_state != 0
+        partition.in_sync = self._shared.me in state.isr
         if self._leads(state):
             partition.lead(
                 Mandate(

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -90,14 +90,21 @@ class Box:
             await self.zk.multi([Create(path, b'{"incarnation":1}')])
 
     async def lead(
-        self, *numbers: int, leader: int = ME, is_new: bool = True, joined: int = -1, unclean: bool = False
+        self,
+        *numbers: int,
+        leader: int = ME,
+        is_new: bool = True,
+        joined: int = -1,
+        unclean: bool = False,
+        others: Sequence[int] = (),
     ) -> list[LeaderAndIsrPartitionError]:
-        """A new epoch of these partitions, whose ISR is the leader; what the broker answered."""
+        """A new epoch of these partitions, whose ISR is the leader and `others`; what the broker answered."""
         self.epoch += 1
         states = [
             LeaderAndIsrPartitionState(
                 partition_index=number, controller_epoch=1, leader=leader, leader_epoch=self.epoch,
-                isr=[leader], isr_epochs=[joined], partition_epoch=1, replicas=[ME, 2], is_new=is_new,
+                isr=[leader, *others], isr_epochs=[joined] * (1 + len(others)), partition_epoch=1,
+                replicas=[ME, 2], is_new=is_new,
                 leader_recovery_state=int(unclean),
             )
             for number in numbers

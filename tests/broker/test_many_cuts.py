@@ -10,7 +10,7 @@ from strandline.broker.replicas.truncation import Cut, carry_out
 from strandline.replication.effects import Truncate
 from strandline.storage.log.bulk_sync import MANY
 from strandline.storage.quarantine import ASIDE
-from tests.broker.storage_harness import Box, box, run, tp
+from tests.broker.storage_harness import ME, Box, box, run, tp
 from tests.broker.test_hung_directory import HangingDisk, until
 from tests.storage.faulty_disk import FaultyDisk
 
@@ -22,7 +22,7 @@ async def followers(b: Box, count: int, unclean: bool = True) -> list[Cut]:
     for number in numbers:
         b.append(number, b"one", b"two")
         b.append(number, b"three")
-    await b.lead(*numbers, leader=2, is_new=False, unclean=unclean)
+    await b.lead(*numbers, leader=2, is_new=False, unclean=unclean, others=() if unclean else (ME,))
     return [anew(b, number) for number in numbers]
 
 
