@@ -64,6 +64,12 @@ class Workload:
         """How many records were acknowledged."""
         return self._count
 
+    def numbers_acknowledged(self) -> set[int]:
+        """Those that were acknowledged so far."""
+        return self._thread.call(
+            lambda: {number for number, send in self.history.sends.items() if send.settled_s > 0}
+        )
+
     def wait_acknowledged(self, more: int, within_s: float = 30.0) -> None:
         """Wait for `more` acknowledgements from now on. AssertionError if they do not come in time."""
         goal, deadline = self._count + more, time.monotonic() + within_s

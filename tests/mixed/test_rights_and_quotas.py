@@ -164,8 +164,8 @@ def become(cluster: KafkaPlace, broker: int) -> None:
 @pytest.mark.long
 def test_they_outlive_the_move_and_the_way_back(tmp_path: Path) -> None:
     cluster = KafkaPlace(tmp_path, 2, SETTINGS, jars())
-    for one in cluster.cluster.brokers.values():
-        one.settings = one.settings | KAFKAS  # ours would refuse to start with them, and says so
+    for one in cluster.of_kafka.values():
+        one.settings |= KAFKAS  # ours would refuse to start with them, and says so
     try:
         cluster.start()
         with Admin(cluster.bootstrap) as admin:

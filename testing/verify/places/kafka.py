@@ -83,7 +83,10 @@ class KafkaProcess(BrokerProcess):
 
 
 class KafkaPlace(LocalPlace):
-    """A cluster of the run's own. Brokers with the ids `ours` are Strandline's."""
+    """A cluster of the run's own. Brokers with the ids `ours` are Strandline's.
+
+    `of_ours` and `of_kafka` are what each broker is, or may become: with settings of its kind.
+    """
 
     name = "kafka"
 
@@ -105,10 +108,11 @@ class KafkaPlace(LocalPlace):
         except EnvironmentProblem as problem:
             raise PlaceProblem(str(problem)) from None
         cluster = self._cluster(folder, brokers, settings)
-        self._others: dict[int, BrokerProcess] = {}
+        self.of_ours: dict[int, BrokerProcess] = dict(cluster.brokers)
+        self.of_kafka: dict[int, KafkaProcess] = {}
         for id, one in cluster.brokers.items():
-            self._others[id] = kafkas = KafkaProcess(
-                id, one.directory, one.port, one.internal_port, one.zookeeper, one.settings, one.host,
+            self.of_kafka[id] = kafkas = KafkaProcess(
+                id, one.directory, one.port, one.internal_port, one.zookeeper, dict(one.settings), one.host,
                 within=one.within, environment=one.environment,
             )  # fmt: skip
             kafkas.libs = self._libs
@@ -134,7 +138,8 @@ class KafkaPlace(LocalPlace):
         """A broker that does not run becomes one of the other kind, with its id, ports and directories."""
         brokers = self.cluster.brokers
         assert not brokers[broker].alive, f"broker {broker} runs"
-        brokers[broker], self._others[broker] = self._others[broker], brokers[broker]
+        is_kafkas = isinstance(brokers[broker], KafkaProcess)
+        brokers[broker] = self.of_ours[broker] if is_kafkas else self.of_kafka[broker]
 
     def start(self) -> None:
         if self._first is not None:
