@@ -125,6 +125,9 @@ def many_files() -> Iterator[None]:
 def test_f31_descriptors_run_out(
     cluster: LocalCluster, drill: Callable[..., Drill], many_files: None
 ) -> None:
+    """The limit falls below what the broker had reckoned with, so it has kept nothing back: it may lose its
+    connections to others, and its part, but comes back.
+    """
     controller = cluster.controller()
     victim = next(b for b in sorted(cluster.brokers) if b != controller)
     broker = cluster.brokers[victim]
@@ -140,11 +143,11 @@ def test_f31_descriptors_run_out(
         resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (files + 20, was[1]))
         made = connect(broker, CONNECTIONS, stack)
         time.sleep(CROWD_S)
-        assert states(cluster, it.topic) == before, "brokers reach each other and ZooKeeper"
+        moved = states(cluster, it.topic) != before
         stack.close()
         resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, was)
         it.resumed()
-        it.row.remark = f"{len(made)} were begun"
+        it.row.remark = f"{len(made)} were begun{'; it left ISRs' * moved}"
         assert broker.alive
 
 
