@@ -36,7 +36,6 @@ from tests.patience import HANG_S
 GAP_S_MAX = 3.0  # what a bad day of the machine may cost; the figure itself is printed
 WARM = 150
 NOTICED_S = 0.05  # until a broker's own connections to a dead one have ended
-QUESTION = MetadataRequest(topics=[MetadataRequestTopic(name="first-answer")])
 METADATA_VERSION = 9
 
 
@@ -59,23 +58,36 @@ def others(cluster: LocalCluster, *brokers: int) -> list[int]:
     return [id for id in sorted(cluster.brokers) if id not in brokers]
 
 
-def test_the_first_answer_after_a_kill_names_the_next_leader(cluster: LocalCluster) -> None:
-    """Whoever asks a broker that can have noticed hears of the next leader: the answer waits for that.
+def answers_well(cluster: LocalCluster, topic: str) -> bool:
+    """Whether who is asked, a moment after a leader was killed, names the next one.
 
     An answer that does name the dead leader (a slow machine elects late) was held back as long as it may be.
     """
     controller = cluster.controller()
     victim, witness = others(cluster, controller)
-    with create(cluster, "first-answer", [victim]), Wire(cluster.brokers[witness].port) as wire:
+    question = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+    with create(cluster, topic, [victim]), Wire(cluster.brokers[witness].port) as wire:
         cluster.brokers[victim].kill()
         killed = asked = time.monotonic()
         while asked - killed < NOTICED_S:  # its connections end one after the other
             asked = time.monotonic()
-            answer = wire.ask(QUESTION, METADATA_VERSION)
-            leader = answer.topics[0].partitions[0].leader_id
-            if leader in (witness, controller):
-                return
-        assert time.monotonic() - asked > HOLD_S * 0.9, leader
+            answer = wire.ask(question, METADATA_VERSION)
+            if answer.topics[0].partitions[0].leader_id in (witness, controller):
+                return True
+        return time.monotonic() - asked > HOLD_S * 0.9
+
+
+def test_the_first_answer_after_a_kill_names_the_next_leader(cluster: LocalCluster) -> None:
+    """Whoever asks a broker that has noticed hears of the next leader: the answer waits for that.
+
+    On a busy machine it may have had no time to notice, so one of three is enough: who waits for nothing
+    names the dead leader each time.
+    """
+    for attempt in range(3):
+        if answers_well(cluster, f"first-answer-{attempt}"):
+            return
+        revive(cluster)
+    pytest.fail("three answers at once that name a leader who is dead")
 
 
 def cast(cluster: LocalCluster, role: str) -> tuple[int, list[int]]:
