@@ -168,7 +168,7 @@ async def test_the_lag_of_a_group_is_not_told_of_a_part_of_its_offsets(
             for number in range(4):
                 await producer.send("t", b"x", partition=number % 2)
         for group in ("a", "b"):
-            async with Consumer(address(one), group=group) as consumer:
+            async with Consumer(address(one), group=group, enable_auto_commit=False) as consumer:
                 consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
                 await consumer.commit({TopicPartition("t", 0): 1, TopicPartition("t", 1): 1})
         _, found = await asked(one.web_port, "/api/groups")
