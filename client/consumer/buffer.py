@@ -185,4 +185,8 @@ class Handout:
         return places[self._turn :] + places[: self._turn]
 
     def _readable(self) -> list[PartitionPosition]:
-        return [place for place in self._places().values() if place.chunks and not place.is_paused]
+        return [
+            place
+            for place in self._places().values()
+            if place.chunks and not place.is_paused and not place.is_withheld
+        ]

@@ -76,6 +76,7 @@ class PartitionPosition:
     unsure_at: int | None = None  # where to go on if nothing is committed, though the policy says the end
     age: int = 0
     is_paused: bool = False
+    is_withheld: bool = False  # a listener is being told of it, and may say where to begin
     is_settling: bool = False
     not_before: float = 0.0
     failures: int = 0

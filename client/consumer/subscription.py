@@ -20,7 +20,7 @@ from ..network.cluster import Cluster
 from ..results import CommittedOffset
 from .commits import Accepted, Commit, CommitFailed, Commits, GroupMember
 from .fetcher import Fetcher
-from .group import Membership
+from .group import REJOIN, Membership
 from .positions import PartitionPosition
 
 log = get_logger(__name__)
@@ -35,7 +35,7 @@ class RebalanceListener:
         """Called before these are given to others: the last moment to commit."""
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
-        """Called when these are read from now on."""
+        """Called when these are read from now on; nothing of them is handed out before it returns."""
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> Any:
         """Called when these were taken away without notice. By default calls `on_partitions_revoked`."""
@@ -268,8 +268,21 @@ class Subscription:
                 if not self._config.enable_auto_commit:
                     self._returned[one] = place
         self._parked = {one: parked for one, parked in self._parked.items() if parked[1] == generation}
+        for one in fresh:
+            places[one].is_withheld = True
         self._fetcher.assign(places)
-        await _tell(self._listener.on_partitions_assigned, fresh)
+        try:
+            await _tell(self._listener.on_partitions_assigned, fresh)
+        except ApiError as refused:
+            if refused.code in REJOIN:  # they stay while it joins again; after another error nothing does
+                self._hand_out(places[one] for one in fresh)
+            raise
+        self._hand_out(places[one] for one in fresh)
+
+    def _hand_out(self, places: Iterable[PartitionPosition]) -> None:
+        for place in places:
+            place.is_withheld = False
+        self._fetcher.arrived.set()
 
     def _ended(self) -> None:
         self._parked.clear()

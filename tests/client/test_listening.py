@@ -109,6 +109,35 @@ def test_a_listener_of_a_blocking_consumer_cannot_close_it(filled: list[str]) ->
     in_time(story)
 
 
+def test_nothing_is_handed_out_before_the_listener_has_said_where_to_begin(filled: list[str]) -> None:
+    """It may seek, to offsets that are kept elsewhere; meanwhile records come from where the group was."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    class Seeking(RebalanceListener):
+        def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+            asked.set()
+            assert go_on.wait(HANG_S)
+            for one in partitions:
+                consumer.seek(one, 7)
+
+    consumer = Consumer(filled, topics=["t"], listener=Seeking(), **GROUP)
+
+    def story() -> None:
+        with consumer:
+            places = consumer._inner._fetcher.places
+            while not asked.is_set() or not all(place.chunks for place in places.values()):
+                assert consumer.poll(10) == []
+                places = consumer._inner._fetcher.places
+            assert consumer.poll(50) == [] and consumer.poll_batch(50) == []
+            go_on.set()
+            read = consumer.poll(200)
+            while len(read) < 6:
+                read += consumer.poll(200)
+            assert sorted(int(each.value or b"") for each in read) == [7, 7, 8, 8, 9, 9]
+
+    in_time(story)
+
+
 def test_what_a_listener_raises_is_raised_by_poll(filled: list[str]) -> None:
     class Failing(RebalanceListener):
         def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:

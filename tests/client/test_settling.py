@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from strandline.client import Consumer, OffsetOutOfRange, TopicPartition
+from strandline.client import Consumer, OffsetOutOfRange, RebalanceListener, TopicPartition
 from strandline.protocol.apis import Api
-from strandline.protocol.errors import ErrorCode, TopicAuthorizationFailed
+from strandline.protocol.errors import ErrorCode, RebalanceInProgress, TopicAuthorizationFailed
 from strandline.protocol.messages.offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -165,5 +165,29 @@ def test_who_waits_for_a_position_hears_why_there_is_none(group: str | None, run
                 consumer.assign([T0])
                 with pytest.raises(OffsetOutOfRange):
                     await consumer.position(T0)
+
+    run(story())
+
+
+def test_what_a_listener_could_not_commit_for_costs_no_partition(run: Any) -> None:
+    """The group begins anew while a listener commits: it joins again, and reads what it has kept."""
+    heard: list[int] = []
+
+    class Committing(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+            heard.append(len(partitions))
+            if len(heard) == 1:
+                raise RebalanceInProgress("as its commit was answered")
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 10)
+            strategy = {"partition_assignment_strategy": ("cooperative-sticky",)}
+            async with Consumer(
+                double.servers, topics=["t"], listener=Committing(), **(GROUP | strategy)
+            ) as consumer:
+                assert await take(consumer, 10) == list(range(10))
+        assert heard[0] == 1
 
     run(story())
