@@ -260,7 +260,7 @@ def test_a_list_gets_room_beside_those_who_send_record_by_record(run: Any, form:
         async with Double(1) as double:
             (log,) = double.topic("t")
             double.topic("others")
-            options: dict[str, Any] = {"buffer_memory": 40_000, "batch_size": 2000, "max_block_ms": 5000}
+            options: dict[str, Any] = {"buffer_memory": 40_000, "batch_size": 2000}
             async with Producer(double.servers, **options) as producer:
                 listed, sent = [b"%04d" % n + b"x" * 200 for n in range(600)], 0
 
