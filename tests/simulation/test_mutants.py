@@ -55,14 +55,14 @@ TRANSCRIPTS = {
 SEEDS: dict[str, Sequence[tuple[str, int]]] = {
     "no_maximal": [("plain", seed) for seed in range(16)],
     "fetch_before_write": [("plain", seed) for seed in range(12)],
-    "flush_fetch_leo": [("flushed", seed) for seed in range(12)],
-    "flush_own_leo": [("flushed", seed) for seed in range(12)],
+    "flush_fetch_leo": [("flushed", seed) for seed in range(1, 13)],
+    "flush_own_leo": [("flushed", seed) for seed in range(1, 13)],
     "flush_believed": [("flushed", seed) for seed in range(12)],
     "given_at_once": [("assigned", seed) for seed in range(4)],
-    "stale_commit": [("assigned", seed) for seed in (1, 3, 6, 7)],
+    "stale_commit": [("assigned", seed) for seed in (3, 1, 6, 7)],
 }
 """Found by chance, too, and hardly missed: two in three seeds show the first, nine in ten the others; but of
-the last only a third, so those stand here that did.
+the last only a third, so those stand here that did. One that shows it comes first.
 
 What fewer show is caught by a transcript or a world of its own, never by the luck of a few seeds.
 """
