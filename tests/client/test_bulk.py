@@ -239,7 +239,7 @@ def test_a_list_waits_for_room(run: Any, form: str) -> None:
     async def story() -> None:
         async with Double(1) as double:
             (log,) = double.topic("t")
-            options: dict[str, Any] = {"buffer_memory": 4000, "batch_size": 500, "max_block_ms": 300}
+            options: dict[str, Any] = {"buffer_memory": 4000, "batch_size": 500}
             async with Producer(double.servers, **options) as producer:
                 most = 0
 
@@ -325,7 +325,7 @@ def test_without_room_the_rest_is_not_sent(run: Any, compiled: None) -> None:
             async with Producer(double.servers, **options) as producer:
                 await producer._cluster.partitions("t", asyncio.get_running_loop().time() + HANG_S)
                 double.hook = hook
-                asyncio.get_running_loop().call_later(0.6, go_on.set)
+                asyncio.get_running_loop().call_later(2, go_on.set)
                 with pytest.raises(BufferExhausted) as caught:
                     await producer.send_many("t", [b"x" * 100] * 500)
             ((rows, _),) = caught.value.receipts.failed  # type: ignore[attr-defined]

@@ -106,7 +106,7 @@ def test_interceptors_hear_of_records_that_fail_and_of_those_that_were_never_que
                 refusal(request, ErrorCode.NOT_ENOUGH_REPLICAS) if api == Api.PRODUCE else None
             )
             heard = Stamped(b"")
-            async with Producer(double.servers, interceptors=[heard], delivery_timeout_ms=200) as producer:
+            async with Producer(double.servers, interceptors=[heard], delivery_timeout_ms=1000) as producer:
                 with pytest.raises(TypeError):
                     producer.send("t", b"v", timestamp_ms="now")  # type: ignore[arg-type]
                 with pytest.raises(Exception, match="NOT_ENOUGH_REPLICAS"):

@@ -314,7 +314,7 @@ def test_what_is_not_acknowledged_in_time_fails(run: Any) -> None:
             double.hook = lambda broker, api, request: (
                 refusal(request, ErrorCode.NOT_ENOUGH_REPLICAS) if api == Api.PRODUCE else None
             )
-            async with Producer(double.servers, delivery_timeout_ms=200) as producer:
+            async with Producer(double.servers, delivery_timeout_ms=1000) as producer:
                 with pytest.raises(RequestTimedOut) as caught:
                     await producer.send("t", b"x")
                 assert caught.value.uncertain is False  # type: ignore[attr-defined]
@@ -322,7 +322,7 @@ def test_what_is_not_acknowledged_in_time_fails(run: Any) -> None:
                 with pytest.raises(NotEnoughReplicas):
                     await producer.send("t", b"x")
             double.hook = lambda broker, api, request: SWALLOW if api == Api.PRODUCE else None
-            async with Producer(double.servers, delivery_timeout_ms=200) as producer:
+            async with Producer(double.servers, delivery_timeout_ms=1000) as producer:
                 with pytest.raises(RequestTimedOut) as caught:
                     await producer.send("t", b"x")
                 assert caught.value.uncertain is True  # type: ignore[attr-defined]
@@ -334,7 +334,7 @@ def test_memory_is_bounded(run: Any) -> None:
     async def story() -> None:
         async with Double(1) as double:
             (log,) = double.topic("t")
-            async with Producer(double.servers, buffer_memory=4000, max_block_ms=300) as producer:
+            async with Producer(double.servers, buffer_memory=4000, max_block_ms=1500) as producer:
                 with pytest.raises(MessageTooLarge):
                     producer.send("t", b"x" * (2 << 20))
                 await producer.partitions_for("t")
@@ -362,7 +362,7 @@ def test_memory_is_bounded(run: Any) -> None:
 
 def test_topics_come_late_or_never(run: Any) -> None:
     async def story() -> None:
-        async with Double(1) as double, Producer(double.servers, max_block_ms=400) as producer:
+        async with Double(1) as double, Producer(double.servers, max_block_ms=1500) as producer:
             early = [producer.send("t", b"%d" % n) for n in range(3)]
             await asyncio.sleep(0.1)
             double.topic("t")

@@ -367,7 +367,7 @@ def test_a_commit_without_an_answer_is_waited_for_by_the_same_call(run: Any) -> 
     async def story() -> None:
         async with Double(1) as double:
             double.topic("t")
-            async with transactional(double, max_block_ms=300, request_timeout_ms=5_000) as producer:
+            async with transactional(double, max_block_ms=1500, request_timeout_ms=5_000) as producer:
                 await producer.init_transactions()
                 producer.begin()
                 await producer.send("t", b"x")

@@ -12,8 +12,8 @@ from strandline.simulation.many import Figures, command, run_many
 from strandline.simulation.world import Outcome, World, run_seed
 
 EVERY_RUN = {
-    "plain": 12, "failover": 5, "flushed": 5, "disks": 6, "dark": 8, "moving": 4, "topics": 5,
-    "groups": 4, "transactions": 3, "assigned": 4, "threads": 5, "unordered": 6, "parted": 3,
+    "plain": 8, "failover": 4, "flushed": 4, "disks": 4, "dark": 8, "moving": 3, "topics": 4,
+    "groups": 3, "transactions": 2, "assigned": 3, "threads": 4, "unordered": 4, "parted": 3,
     "rolling": 2,
 }  # fmt: skip
 """As few as show that everything happens; `make simulate-long` looks for what is rare."""
