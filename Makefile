@@ -9,6 +9,7 @@ FUZZED ?=
 SEED ?= 1
 MINUTES ?= 10
 WORKERS ?= 4
+CHECKED := tests/test_tidy.py tests/test_circles.py tests/test_docs.py tests/test_ways.py tests/mutation
 
 .PHONY: anomalies setup check test storage-long simulate-long conformance-long verify-long suites faults mixed moves upgrades drills compatibility spark-matrix spark-long docker-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
 
@@ -35,14 +36,15 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -q --no-header tests/test_tidy.py tests/test_circles.py tests/test_docs.py tests/test_ways.py tests/mutation
+	$(BIN)/python -m pytest -q --no-header $(CHECKED)
 
-# Some files at a time, the long ones first (tests/conftest.py). For most of its time a test waits for a cluster:
-# two cores have time for four. Each of them reads all tests, and pytest rewrites their assertions: nine seconds
-# of a core, unless they are kept. So one does it first where nobody has, and Python may write what it compiles.
+# All but what `make check` has tested. Some files at a time, the long ones first (tests/conftest.py): for most of
+# its time a test waits for a cluster, and two cores have time for four. Each of the four reads all tests, and
+# pytest rewrites their assertions, nine seconds of a core, unless they are kept. So Python may write what it
+# compiles, and where nobody has, one does it first.
 test: setup
 	@test -n "$$(find tests/__pycache__ -name 'conftest.*-pytest-*.pyc' 2>/dev/null)" || PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -qq --collect-only tests >/dev/null 2>&1 || true
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -ra --no-header -n $(WORKERS) --no-loadscope-reorder tests
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -ra --no-header -n $(WORKERS) --no-loadscope-reorder $(addprefix --ignore=,$(CHECKED)) tests
 
 storage-long: setup
 	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=0 tests/storage

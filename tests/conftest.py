@@ -49,7 +49,7 @@ LONGEST = (
     "conformance/test_leader_moves.py", "testing/verify/test_short.py", "conformance", "web", "fuzzing",
     "integration/test_recovery.py", "integration/test_why.py", "client/spark/test_shipping.py", "suites",
     "storage/test_corruption_sweep.py", "integration", "testing/test_embedded.py", "observability",
-    "protocol/test_kernel_build.py", "protocol/test_columns.py", "simulation", "test_tidy.py",
+    "protocol/test_kernel_build.py", "protocol/test_columns.py", "simulation",
 )  # fmt: skip
 """What takes a quarter of a minute or more, in the order in which it is begun; everything else follows."""
 

@@ -31,7 +31,7 @@ HEAD = """# Mutants
 Rules that were taken out of the source text, one at a time, and the first test that failed without them and
 passed with them. This page is written by `make mutants` (`tests/mutation/`), which runs the test that noticed
 last time twice, and others only if it does not; what the simulator finds by itself stands in
-[simulation](simulation.md#mutants-the-tester-is-tested). `make test` holds that each text still stands where
+[simulation](simulation.md#mutants-the-tester-is-tested). `make check` holds that each text still stands where
 it is to be broken, and that no fewer than nine in ten are caught.
 
 """
