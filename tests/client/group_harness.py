@@ -9,7 +9,7 @@ from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import group_offsets, groups
 
-JOIN_SECONDS = 0.3
+JOIN_SECONDS = 2.0  # a member that has not come by then is gone; one that only stood still is not
 
 
 @dataclass
