@@ -183,7 +183,8 @@ async def test_a_broker_that_breaks_a_rule_is_noticed(breaking: str, complaint: 
     drawing.usual = drawing.difficult = [(Api.HEARTBEAT, v) for v in APIS[Api.HEARTBEAT].served]
     judge = Judge(drawing.known, Ledger())
     listener = Listener(lambda reader, writer: serve(reader, writer, breaking))
-    lines = Lines(random, drawing, judge, await listener.listen(), wait_s=2.0)
+    wait_s = 2.0 if breaking == "stays open" else HANG_S
+    lines = Lines(random, drawing, judge, await listener.listen(), wait_s)
 
     def enough() -> bool:
         return lines.sent.whole.total() > 1_000 and lines.sent.ended["malformed"] > 20
@@ -261,7 +262,7 @@ class TestProgress:
         progress.own.frames, progress.own.complaints = 10, complaints
         progress.save()
         with pytest.raises(SystemExit) as ended:
-            main(10, 1, tmp_path / "fuzzed.json")
+            main(10, 1, tmp_path / "fuzzed.json", HANG_S)
         assert told in capsys.readouterr().out and ended.value.code == bool(complaints)
 
     def test_a_file_of_something_else_is_named(self, tmp_path: Path) -> None:
