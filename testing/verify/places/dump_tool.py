@@ -23,7 +23,8 @@ log4j.appender.out=org.apache.log4j.ConsoleAppender
 log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=%p %m%n
 """
-FILES = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
+INDEXES = (".index", ".timeindex")
+FILES = (".log", *INDEXES, ".snapshot", ".txnindex")
 BATCH, RECORD = "baseOffset: ", "| offset: "
 COMPLAINTS = (
     "mismatch", "out of order", "non-consecutive", "not found", "isvalid: false", "warn", "error",
@@ -41,12 +42,22 @@ SHOWN = 300
 
 
 def examined(
-    libs: Path, folder: Path, places: Mapping[int, Path], holders: Mapping[TopicPartition, Sequence[int]]
+    libs: Path,
+    folder: Path,
+    places: Mapping[int, Path],
+    holders: Mapping[TopicPartition, Sequence[int]],
+    unindexed: Iterable[int] = (),
 ) -> list[str]:
     """A sentence for what the tool complains of, and for each partition of whose replicas it tells different
-    things. `libs` holds its jars, `folder` gets its settings. Raises PlaceProblem if it does not run.
+    things. `libs` holds its jars, `folder` gets its settings. Indexes of the brokers `unindexed` are left
+    out. Raises PlaceProblem if it does not run.
     """
-    files = sorted(path for data in places.values() for path in data.glob("*-*/*") if path.suffix in FILES)
+    files = sorted(
+        path
+        for id, data in places.items()
+        for path in data.glob("*-*/*")
+        if path.suffix in FILES and not (id in unindexed and path.suffix in INDEXES)
+    )
     told = dict(sections(dumped(libs, folder, files)))
     missing = [str(path) for path in files if path not in told]
     found = [f"Kafka's dump tool says nothing of {path}" for path in missing]

@@ -98,9 +98,15 @@ class KafkaPlace(LocalPlace):
         home: Path,
         ours: frozenset[int] = frozenset(),
         first: int | None = None,
+        tools: Path | None = None,
     ) -> None:
-        """`home` holds Kafka's jars. Broker `first` starts before the others, and so becomes controller."""
+        """`home` holds Kafka's jars. Broker `first` starts before the others, and so becomes controller.
+
+        If `home` is an earlier Kafka, `tools` has a dump tool of 3.9. That complains of earlier followers'
+        indexes, which have an entry for several batches at once, so it does not get to see these.
+        """
         self._first, self._libs, self._folder = first, jars(home), folder
+        self._tools, self._is_earlier = jars(tools or home), tools is not None
         self.kind = "Apache Kafka and Strandline" if ours else "Apache Kafka"
         self.has_tracebacks = bool(ours)
         try:
@@ -132,7 +138,8 @@ class KafkaPlace(LocalPlace):
 
     def examined(self, holders: Mapping[TopicPartition, Sequence[int]]) -> list[str]:
         """By Kafka's dump tool."""
-        return examined(self._libs, self._folder, self.directories(), holders)
+        unindexed = [id for id in self.ids if self._is_earlier and self.software(id) == KAFKAS]
+        return examined(self._tools, self._folder, self.directories(), holders, unindexed)
 
     def turn(self, broker: int) -> None:
         """A broker that does not run becomes one of the other kind, with its id, ports and directories."""
