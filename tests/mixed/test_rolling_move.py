@@ -1,8 +1,11 @@
 """The move: a cluster of Apache Kafka 3.9 becomes one of ours, broker by broker, under load, and back."""
 
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.cli.status import picture
@@ -45,12 +48,14 @@ class Step:
         return max(after - before for times in receipts.values() for before, after in pairwise(sorted(times)))
 
 
-def move(cluster: KafkaPlace, load: Workload, payer: Producer) -> list[Step]:
-    """Every broker in turn stops, becomes one of the other kind on its directories, and is in sync again."""
+def move(
+    cluster: KafkaPlace, load: Workload, payer: Producer, end: Callable[[KafkaPlace, int], None]
+) -> list[Step]:
+    """Every broker in turn ends, becomes one of the other kind on its directories, and is in sync again."""
     steps = []
     for id in cluster.ids:
         began_s = time.monotonic()
-        cluster.stop(id)
+        end(cluster, id)
         cluster.turn(id)
         cluster.launch(id)
         until(lambda: is_whole(cluster), WHOLE_S, f"every ISR is whole with broker {id}", every_s=0.2)
@@ -72,9 +77,15 @@ def pay(payer: Producer) -> None:
     payer.abort()
 
 
-def test_a_cluster_moves_to_us_and_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "end",
+    [KafkaPlace.stop, pytest.param(KafkaPlace.kill, marks=pytest.mark.long)],
+    ids=["in order", "by kills"],
+)
+def test_a_cluster_moves_to_us_and_back(end: Callable[[KafkaPlace, int], None], tmp_path: Path) -> None:
     """Nothing acknowledged is lost, twice there or out of order, and writes go on. What was paid,
-    committed by a group and set for a topic comes along, there and back.
+    committed by a group and set for a topic comes along, there and back. A broker that was killed leaves no
+    marker that all is on its disk: it joins every ISR anew.
     """
     cluster = place(tmp_path, "KKK")
     try:
@@ -89,9 +100,9 @@ def test_a_cluster_moves_to_us_and_back(tmp_path: Path) -> None:
             payer.init_transactions()
             load.wait_acknowledged_everywhere()
             assert kafkas(cluster) == [1, 2, 3]
-            steps = move(cluster, load, payer)
+            steps = move(cluster, load, payer, end)
             assert kafkas(cluster) == []
-            steps += move(cluster, load, payer)
+            steps += move(cluster, load, payer, end)
         assert [step.kind for step in steps] == ["Strandline"] * 3 + ["Kafka"] * 3
         for step in steps:
             took_s = step.ended_s - step.began_s

@@ -73,6 +73,11 @@ def test_the_tool_itself_reads_all_files_and_finds_the_one_that_was_changed(tmp_
         shutil.copytree(fixture, data / "transactions-0")
     holders = {TopicPartition("transactions", 0): [1, 2]}
     assert examined(jars(), tmp_path, places, holders) == []
+    times = places[2] / "transactions-0" / f"{0:020}.timeindex"
+    times.write_bytes(times.read_bytes()[:7] + b"\x7f" + times.read_bytes()[8:])
+    (told,) = examined(jars(), tmp_path, places, holders)
+    assert "mismatch" in told and times.name in told
+    assert examined(jars(), tmp_path, places, holders, unindexed=[2]) == []
     changed = next((places[2] / "transactions-0").glob("*3.log"))
     content = bytearray(changed.read_bytes())
     content[56] ^= 1  # in the header
