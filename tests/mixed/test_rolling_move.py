@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from strandline.base.types import TopicPartition
 from strandline.cli.status import picture
 from strandline.client.results import CommittedOffset
 from strandline.client.sync import Admin, Consumer, Producer
+from strandline.protocol.errors import UnknownTopicOrPartition
 from strandline.testing.history import judge
 from strandline.testing.verify.places.kafka import KafkaPlace, KafkaProcess
 from strandline.testing.waiting import until
@@ -23,9 +25,11 @@ WHOLE_S = 60.0
 
 
 def is_whole(cluster: KafkaPlace) -> bool:
-    with Admin(cluster.bootstrap) as admin:
+    """A broker of Kafka that has just started may not know any topic yet."""
+    with suppress(UnknownTopicOrPartition), Admin(cluster.bootstrap) as admin:
         topics = admin.describe_topics([TOPIC, PAID])
         return all(len(one.isr) == 3 for topic in topics for one in topic.partitions)
+    return False
 
 
 def kafkas(cluster: KafkaPlace) -> list[int]:
