@@ -308,7 +308,8 @@ class Run:
             with Znodes(zookeeper) as znodes:
                 self.record.violations += znodes.wrong_states(self.prefix)
         if self.place.stop_all():
-            self.record.violations += untidy(self.place.directories(), self._moves)
+            kafkas = [id for id in self.place.ids if self.place.software(id) == KAFKAS]
+            self.record.violations += untidy(self.place.directories(), self._moves, kafkas)
             self.record.violations += self.place.examined(holders)
 
     def _wait_moved(self) -> Holders:

@@ -32,6 +32,6 @@ def test_nothing_is_lost_beside_an_earlier_kafka(
     properties = scenario.cluster.properties()
     place = KafkaPlace(tmp_path, 3, properties, jars(version), frozenset(ours), first, latest())
     outcome = run(scenario, place, tmp_path / "run")
-    print(f"Kafka {version}, ours {sorted(ours)}:", *outcome.figures(), sep="\n  ")
+    print(f"Kafka {version}, ours {sorted(ours)}: {outcome}")
     assert outcome.state is State.HELD, outcome
     assert outcome.verdict.faults.total() == len(scenario.faults.at) and outcome.verdict.acknowledged > 300

@@ -38,7 +38,7 @@ def place(folder: Path, kinds: str, first: int | None = None) -> KafkaPlace:
 
 def judge(folder: Path, kinds: str, first: int, scenario: Scenario) -> None:
     outcome = run(scenario, place(folder, kinds, first), folder / "run")
-    print(f"{kinds}, controller {first}:", *outcome.figures(), sep="\n  ")
+    print(f"{kinds}, controller {first}: {outcome}")
     assert outcome.state is State.HELD, outcome
     assert outcome.verdict.faults.total() == len(scenario.faults.at) and outcome.verdict.acknowledged > 300
 

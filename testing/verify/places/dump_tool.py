@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ....base.types import TopicPartition
 from ....local.embedded_zookeeper import java
+from ..replicas import holds_log
 from .base import PlaceProblem
 
 MAIN = "kafka.tools.DumpLogSegments"
@@ -55,7 +56,9 @@ def examined(
     files = sorted(
         path
         for id, data in places.items()
-        for path in data.glob("*-*/*")
+        for folder in data.iterdir()
+        if holds_log(folder)
+        for path in folder.iterdir()
         if path.suffix in FILES and not (id in unindexed and path.suffix in INDEXES)
     )
     told = dict(sections(dumped(libs, folder, files)))

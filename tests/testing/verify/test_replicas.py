@@ -9,7 +9,7 @@ from strandline.protocol.records import BatchBuilder
 from strandline.storage import checked_json
 from strandline.storage.directories.intact import IncarnationFile
 from strandline.testing.verify.power_loss import NOT_THIS_BOOT, lose_unsynced
-from strandline.testing.verify.replicas import audit, first_difference, untidy
+from strandline.testing.verify.replicas import audit, first_difference, strays, untidy
 from strandline.testing.verify.znodes import is_well_formed
 
 
@@ -37,6 +37,35 @@ def places(tmp_path: Path) -> dict[int, Path]:
         (place / "t-0-delete").mkdir()
         (place / "replication-offset-checkpoint").write_text("0\n1\nt 0 3\n")
     return found
+
+
+@pytest.mark.parametrize(
+    ("end", "has_moved", "kafkas", "is_told"),
+    [
+        ("-delete", False, (), True),
+        ("-delete", True, (), True),
+        ("-delete", True, (2,), False),
+        ("-stray", False, (), True),
+        ("-stray", True, (), False),
+    ],
+)
+def test_what_a_broker_has_not_deleted_is_told_if_it_had_to(
+    places: dict[int, Path], end: str, has_moved: bool, kafkas: tuple[int, ...], is_told: bool
+) -> None:
+    for place in places.values():
+        (place / "t-0-delete").rmdir()
+        (place / ".kafka_cleanshutdown").touch()
+    (places[2] / f"t-1.0{end}").mkdir()
+    told = untidy(places, has_moved, kafkas)
+    assert told == ([f"{places[2] / f't-1.0{end}'} was left over"] if is_told else [])
+
+
+def test_logs_where_no_replica_is_are_strays_but_none_that_was_set_aside(places: dict[int, Path]) -> None:
+    for name in ("t-1", "t-2.0-stray", "flight-recorder"):
+        (places[1] / name).mkdir()
+    left = [places[id] / "t-0-delete" for id in (1, 2, 3)]
+    assert sorted(strays(places, ALL_THREE)) == sorted(map(str, [places[1] / "t-1", *left]))
+    assert str(places[3] / "t-0") in strays(places, {T0: (1, 2)})
 
 
 def last(places: dict[int, Path], broker: int) -> Path:
