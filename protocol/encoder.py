@@ -6,9 +6,11 @@ Left to others: joining small parts, and the size in front (connection.py), deco
 """
 
 from typing import Any
+from uuid import UUID
 
 from .compiler import SHORT_ARRAY, SourceLines, default_of
 from .fields import Encoder, Field, FieldsOf, Fixed, Variable, is_compact
+from .primitives import varint
 
 
 def compile_encoder(cls: type[Any], fields_of: FieldsOf, version: int, flexible: bool) -> Encoder:
@@ -164,7 +166,13 @@ class _Writing:
                     self.one_tag(name, f)
 
     def one_tag(self, value: str, field: Field) -> None:
-        """One tagged field; its size comes before it, so it is first written to a separate list."""
+        """One tagged field. Its size comes before it: unless that is fixed, it is first written to a list."""
+        if isinstance(field.wire, Fixed) and not field.array:
+            self.value(field, value)
+            head = varint(field.tag or 0) + varint(field.wire.size)
+            self.source.add(f"{self.put}({head!r} + {self.packed(self.letters, self.values)})")
+            self.letters, self.values = "", []
+            return
         out, put = self.out, self.put
         self.out = self.source.fresh("aside")
         self.put = f"{self.out}.append"
@@ -172,7 +180,7 @@ class _Writing:
         self.value(field, value)
         self.flush()
         size = f"varint(sum(map(len, {self.out})))"
-        self.source.add(f"{put}(varint({field.tag}) + {size}); {out}.extend({self.out})")
+        self.source.add(f"{put}({varint(field.tag or 0)!r} + {size}); {out}.extend({self.out})")
         self.out, self.put = out, put
 
 
@@ -182,4 +190,6 @@ def _differs(name: str, field: Field) -> str:
         return f"{name} is not None"
     if field.array:
         return f"len({name}) > 0"
+    if isinstance(field.default, UUID):  # mostly it is the very same: UUIDs are slow to compare
+        return f"({name} is not {default_of(field)} and {name} != {default_of(field)})"
     return f"{name} != {default_of(field)}"

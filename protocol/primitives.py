@@ -107,8 +107,12 @@ def unzigzag(value: int) -> int:
 
 def read_tag(buf: Buffer, pos: int, last: int, end: int) -> tuple[int, int, int]:
     """The head of one tagged field: its tag, the end of its data, the start of its data."""
-    tag, pos = read_varint(buf, pos)
-    size, pos = read_varint(buf, pos)
+    tag, pos = buf[pos], pos + 1
+    if tag >= 0x80:
+        tag, pos = long_varint(buf, pos, tag)
+    size, pos = buf[pos], pos + 1
+    if size >= 0x80:
+        size, pos = long_varint(buf, pos, size)
     if tag <= last:
         raise Malformed(f"tag {tag} follows tag {last}")
     if size > end - pos:

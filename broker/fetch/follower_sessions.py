@@ -111,7 +111,7 @@ class FollowerSessions:
             if request.session_epoch == NO_SESSION_EPOCH:
                 return None
             held = self._of[fetcher.replica] = FollowerSession(next(self._ids), fetcher, self._shared)
-        elif held is None or held.id != request.session_id or held.fetcher != fetcher:
+        elif held is None or held.id != request.session_id or held.fetcher.incarnation != fetcher.incarnation:
             raise FetchSessionIdNotFound()
         elif request.session_epoch != held.next_epoch:
             raise InvalidFetchSessionEpoch()

@@ -251,22 +251,23 @@ class LeaderFetcher:
         """Write the records, in steps if there are many partitions, then make the truncations asked for."""
         asked, failed, cuts = list(ready), Failed(), list[PendingTruncation]()
         lagging: list[Partition] = []
+        is_throttled = self._fetchers.throttle.rate != UNLIMITED
         for outcome in fetching.take(fetched):
             self._touched.update(dict.fromkeys(outcome.partitions))
             asked += outcome.partitions
             failed.update(outcome.failed)
             cuts += outcome.cuts
-            lagging += self._counted(outcome)
+            if is_throttled:
+                lagging += self._counted(outcome)
             if len(outcome.partitions) >= PART:
                 await asyncio.sleep(0)
         await self._cut(asked, failed, cuts)
-        self._slow_down(lagging)
+        if lagging:
+            self._slow_down(lagging)
 
     def _counted(self, outcome: Outcome) -> list[Partition]:
         """Count what throttled replicas have taken; those of them that still lag."""
         throttle, now = self._fetchers.throttle, self._shared.loop.time()
-        if throttle.rate == UNLIMITED:
-            return []
         copied = outcome.copied.items()
         return [p for p, (nbytes, lags) in copied if throttle.took(p.tp, nbytes, now, lags=lags) and lags]
 

@@ -8,6 +8,7 @@ Left to others: connections, delays and rounds (fetcher.py), the rules (replicat
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -172,7 +173,8 @@ class FollowerSession:
         if self.known.get(key) == asked:
             return None
         self.known[key], self._keys[partition] = asked, key
-        self.forgotten.pop(key, None)
+        if self.forgotten:
+            self.forgotten.pop(key, None)
         return key
 
     def forget(self, partition: Partition) -> None:
@@ -287,10 +289,12 @@ class FetchRound:
             yield outcome
             return
         self._session.answered(response.session_id)
-        is_by_name = any(topic.topic for topic in response.responses)
-        ids = self._session.ids() if is_by_name else {}
+        ids: dict[str, UUID] = {}
         for topic in response.responses:
-            topic_id = ids.get(topic.topic, topic.topic_id)
+            topic_id = topic.topic_id
+            if topic.topic:
+                ids = ids or self._session.ids()
+                topic_id = ids.get(topic.topic, topic_id)
             for data in topic.partitions:
                 if len(outcome.partitions) >= PART:
                     yield outcome
@@ -358,4 +362,9 @@ def nudge(shared: ReplicaShared, session_id: int = NO_SESSION) -> FetchRequest:
 
 
 def _identity(shared: ReplicaShared) -> ReplicaState:
-    return ReplicaState(replica_id=shared.me, replica_epoch=shared.incarnation, counts_starts=True)
+    return _state_of(shared.me, shared.incarnation)
+
+
+@lru_cache(8)
+def _state_of(me: int, incarnation: int) -> ReplicaState:
+    return ReplicaState(replica_id=me, replica_epoch=incarnation, counts_starts=True)

@@ -154,7 +154,7 @@ def _work_for(partition: Partition, records: memoryview, acks: int, zstd_allowed
     if target is None:
         return None
     try:
-        header = partition.would_take(records, acks, zstd_allowed)
+        header = partition.would_take(records, acks, zstd_allowed, partition.shared.clock.wall_ms())
         if header.codec == target.codec or partition.log.producers.check(header) is not None:
             return None
     except ApiError:

@@ -26,19 +26,16 @@ class Ending(NamedTuple):
 class EndingTransactions:
     """The markers of one partition that wait for the high watermark."""
 
-    __slots__ = ("_newest", "_waiting")
+    __slots__ = ("_newest", "waiting")
 
     def __init__(self) -> None:
-        self._waiting: deque[Ending] = deque()
+        self.waiting: deque[Ending] = deque()  # of the lowest end offset first
         self._newest: dict[int, Ending] = {}  # by producer id
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def add(self, ending: Ending) -> None:
         """A marker is in the log."""
-        assert not self._waiting or ending.end_offset > self._waiting[-1].end_offset, "the log only grows"
-        self._waiting.append(ending)
+        assert not self.waiting or ending.end_offset > self.waiting[-1].end_offset, "the log only grows"
+        self.waiting.append(ending)
         self._newest[ending.producer_id] = ending
 
     def same(self, producer_id: int, producer_epoch: int, marker: EndMarker) -> Ending | None:
@@ -50,7 +47,7 @@ class EndingTransactions:
 
     def committed(self, high_watermark: int) -> Iterator[Ending]:
         """Take out the markers that are committed now."""
-        waiting = self._waiting
+        waiting = self.waiting
         while waiting and waiting[0].end_offset <= high_watermark:
             ending = waiting.popleft()
             if self._newest.get(ending.producer_id) is ending:
@@ -59,5 +56,5 @@ class EndingTransactions:
 
     def clear(self) -> None:
         """We do not lead any more: the next leader commits them, or replaces them."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._newest.clear()

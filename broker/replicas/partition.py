@@ -134,7 +134,7 @@ class Partition:
         leader = self.leading
         if leader is None:
             raise self._not_led(epoch_asked)
-        if wrong := self.shared.epoch_error(epoch_asked, leader.epoch):
+        if epoch_asked != leader.epoch and (wrong := self.shared.epoch_error(epoch_asked, leader.epoch)):
             raise error_for(wrong)
         return leader
 
@@ -154,7 +154,7 @@ class Partition:
 
     # Produce.
 
-    def would_take(self, records: memoryview, acks: int, zstd_allowed: bool) -> BatchHeader:
+    def would_take(self, records: memoryview, acks: int, zstd_allowed: bool, now_ms: int) -> BatchHeader:
         """The header of a batch that could be appended now. Raises the producer's error otherwise."""
         leader = self.leading
         if leader is None:
@@ -163,7 +163,7 @@ class Partition:
             raise NotLeaderOrFollower()  # REQUEST_TIMED_OUT would make no client look for another leader
         if acks == -1 and leader.under_min_isr:
             raise NotEnoughReplicas()
-        now_ms, validate = self.shared.clock.wall_ms(), self.shared.validate_records
+        validate = self.shared.validate_records
         return checked(records, self.topic_config, self.limits, now_ms, zstd_allowed, validate)
 
     def guard_for(self, producer_id: int, producer_epoch: int, sequence: int = -1) -> Guard | None:
@@ -186,8 +186,9 @@ class Partition:
         """Append a batch unless it is a duplicate: its base offset, the end that acks=all waits for, and the
         append time (-1 if the topic keeps the producer's). `guard` is that of `guard_for`, verified.
         """
+        now_ms = self.shared.clock.wall_ms()
         try:
-            header = self.would_take(records, acks, zstd_allowed)
+            header = self.would_take(records, acks, zstd_allowed, now_ms)
         except (NotLeaderOrFollower, NotEnoughReplicas):
             self._skipped.refused(read_header(records), self.shared.loop.time())
             raise
@@ -200,7 +201,6 @@ class Partition:
                 return known.base_offset, known.last_offset + 1, -1
             if header.is_transactional:
                 self._check_guard(header, guard)
-        now_ms = self.shared.clock.wall_ms()
         try:
             base_offset = self._write(records, header, self.leader_epoch, now_ms)
         except KafkaStorageError:
@@ -368,7 +368,7 @@ class Partition:
         assert leader.high_watermark <= self.log.end_offset, "nothing is committed that is not here"
         if self.flush_acks:
             self.flush_acks.reach(leader.safe_end, ErrorCode.NONE)
-        if self._ending:  # before the coordinator is told: then group offsets are visible already
+        if self._ending.waiting:  # before the coordinator is told: then group offsets are visible already
             for ending in self._ending.committed(leader.high_watermark):
                 at = ending.end_offset - 1
                 self.shared.on_transaction_ended(self.tp, ending.producer_id, ending.marker.committed, at)

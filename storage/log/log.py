@@ -313,8 +313,8 @@ class Log:
         """Up to where every transaction is decided and its marker committed: there readers of committed
         records end. To be told every high watermark, in order.
         """
-        first = self.producers.unstable.first(high_watermark)
-        return min(high_watermark, max(first, self.start_offset))
+        unstable = self.producers.unstable
+        return unstable.last_stable(high_watermark, self.start_offset) if unstable else high_watermark
 
     def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions with records in [start, end)."""

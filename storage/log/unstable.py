@@ -27,6 +27,10 @@ class Unstable:
         self._open: OrderedDict[int, int] = OrderedDict()
         self._ended: deque[tuple[int, int]] = deque()
 
+    def __bool__(self) -> bool:
+        """Whether anything may be unstable."""
+        return bool(self._open or self._ended)
+
     def clear(self) -> None:
         self._open.clear()
         self._ended.clear()
@@ -75,6 +79,10 @@ class Unstable:
             ended.popleft()
         first = next(iter(self._open.values())) if self._open else NEVER
         return min(first, ended[0][0]) if ended else first
+
+    def last_stable(self, high_watermark: int, start_offset: int) -> int:
+        """The offset where readers of committed records stop."""
+        return min(high_watermark, max(self.first(high_watermark), start_offset))
 
     def take_ended(self, earlier: "Unstable", end: int) -> None:
         """The log was cut at `end`, and this was built anew: what had ended before has ended still.
