@@ -73,6 +73,7 @@ class Timings(dict[Api, RequestTimes]):
         self.every = 1  # of so many reads one is timed, on average
         self.until_next = 1  # reads
         self._requests = 0
+        self._timed = 0  # since `every` has changed
         self._drawn = 1
 
     def __missing__(self, api: Api) -> RequestTimes:
@@ -83,18 +84,23 @@ class Timings(dict[Api, RequestTimes]):
         """Called once a second with the number of all requests: so many more, so many fewer are timed."""
         rate, self._requests = requests - self._requests, requests
         self.every = min(max(rate // TIMED_MAX, 1), EVERY_MAX)
+        self._timed = 0
         if self.every == 1:
             self.until_next = 1
 
     def draw(self) -> None:
         """Draw how many reads go by until the next that is timed. Every n-th might always be of one
-        connection.
+        connection. A burst after a pause is not timed whole: it does not wait for `adapt`.
         """
+        if self._timed >= TIMED_MAX:
+            self._timed = 0
+            self.every = min(2 * self.every, EVERY_MAX)
         self._drawn = (self._drawn * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
         self.until_next = 1 + (self._drawn >> 8) % (2 * self.every - 1)
 
     def left(self, exchange: Exchange, now_ns: int) -> None:
         """The answer of a timed exchange is handed to the system."""
+        self._timed += 1
         times = self.of_followers if exchange.is_follower else self[exchange.api]
         arrived, began, weight = exchange.arrived_ns, exchange.began_ns, exchange.weight
         executed, answered = exchange.executed_ns, exchange.answered_ns

@@ -1,10 +1,13 @@
 """How long requests take, phase by phase: by a clock that the test moves."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from strandline.broker.network.connection import ServerConnection
+from strandline.broker.network.exchange import Exchange
 from strandline.broker.network.timed_connection import TimedConnection
 from strandline.broker.network.timings import BUCKETS, TIMED_MAX, Durations, Timings
 from strandline.broker.web.metrics.declared import BOUNDS_S, FIRST_BITS, QUANTILES
@@ -103,6 +106,24 @@ async def test_of_many_requests_a_sample_is_timed_and_stands_for_all() -> None:
         assert not next(iter(s.admission.connections)).timed  # type: ignore[attr-defined]
         timings.adapt(3 * TIMED_MAX + 300)  # it is quiet again: every request is timed
         assert timings.every == timings.until_next == 1
+
+
+def test_a_burst_is_timed_in_samples_before_its_second_is_over() -> None:
+    timings, timed, burst = Timings(Clock()), 0, 64 * TIMED_MAX
+    for _ in range(burst):
+        timings.until_next -= 1
+        if not timings.until_next:
+            exchange = SimpleNamespace(
+                api=Api.PRODUCE, is_follower=False, arrived_ns=0, began_ns=0, executed_ns=0, answered_ns=0,
+                weight=timings.every,
+            )  # fmt: skip
+            timings.draw()
+            timings.left(cast(Exchange, exchange), 0)
+            timed += 1
+    assert timed < 8 * TIMED_MAX
+    assert sum(timings[Api.PRODUCE].total) == pytest.approx(burst, rel=0.1), "each stands for those left out"
+    timings.adapt(0)
+    assert timings.every == 1
 
 
 def test_the_sample_is_not_every_nth() -> None:
