@@ -18,9 +18,13 @@ def main() -> None:
         from .serve import main as serve
 
         sys.exit(serve(sys.argv[2:]))
-    from .app import run
+    try:
+        from .app import run
 
-    sys.exit(run())
+        status = run()
+    except KeyboardInterrupt:  # while modules are loaded; commands have more to say
+        status = 130
+    sys.exit(status)
 
 
 def spare_imports() -> None:

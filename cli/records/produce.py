@@ -6,7 +6,8 @@ Left to others: reading (input.py), what bytes mean (text.py).
 import asyncio
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -121,11 +122,17 @@ def produce(
         if whole:
             options |= {"max_request_size": RECORD_BYTES_MAX, "buffer_memory": 2 * RECORD_BYTES_MAX}
         show = printer(as_json) if receipts else silent
-        sent = asyncio.run(_send(reached(bootstrap), topic, options, timeout, given, show))
-        if as_json:
-            print_json({"topic": topic, "acknowledged": sent})
-        else:
-            err.print(f"{counted(sent, 'record')} {'sent' if acks == '0' else 'acknowledged'}")
+        sent = Sent("sent" if acks == "0" else "acknowledged")
+        with sent.told():
+            asyncio.run(_send(reached(bootstrap), topic, options, timeout, given, show, sent))
+        _tell(sent, topic, as_json)
+
+
+def _tell(sent: "Sent", topic: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"topic": topic, "acknowledged": sent.count})
+    else:
+        err.print(str(sent))
 
 
 def _check(
@@ -174,6 +181,36 @@ async def _one_tombstone(shape: Shape) -> AsyncIterator[Outgoing]:
     yield Outgoing(shape.key, None, shape.headers, shape.timestamp_ms, shape.partition)
 
 
+class Sent:
+    """How many records were given to the producer, and how many of them were acknowledged, in their order."""
+
+    def __init__(self, done: str) -> None:
+        """`done`: what they are, then."""
+        self._done = done
+        self.given = 0
+        self.acknowledged = 0
+        self.waiting: deque[asyncio.Future[Receipt]] = deque()
+
+    @property
+    def count(self) -> int:
+        """Those too that were acknowledged behind one that was not."""
+        done = (each for each in self.waiting if each.done() and not each.cancelled())
+        return self.acknowledged + sum(each.exception() is None for each in done)
+
+    def __str__(self) -> str:
+        return f"{counted(self.count, 'record')} {self._done}"
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Tell it also if it ends before all are: who sends the rest must know."""
+        try:
+            yield
+        except BaseException:
+            if self.given:
+                err.print(str(self))
+            raise
+
+
 async def _send(
     bootstrap: str,
     topic: str,
@@ -181,8 +218,8 @@ async def _send(
     timeout: float,
     records: AsyncIterator[Outgoing],
     show: Printer,
-) -> int:
-    acknowledged = 0
+    sent: Sent,
+) -> None:
     columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed:,}"), TimeElapsedColumn())
     options: dict[str, Any] = {**given, "linger_ms": 5, "key_serializer": "bytes", **PATIENCE}
     options["delivery_timeout_ms"] = int(timeout * 1000)
@@ -191,9 +228,10 @@ async def _send(
     async with Producer(bootstrap, **options) as producer:
         with Progress(*columns, console=err, transient=True, disable=quiet) as progress:
             task = progress.add_task(f"producing to {topic}", total=None)
-            waiting: deque[asyncio.Future[Receipt]] = deque()
+            waiting = sent.waiting
             async for one in records:
                 await producer.room()
+                sent.given += 1
                 waiting.append(
                     producer.send(
                         topic,
@@ -205,10 +243,15 @@ async def _send(
                     )
                 )
                 while waiting and (waiting[0].done() or len(waiting) >= IN_FLIGHT_MAX):
-                    show(await waiting.popleft())
-                    acknowledged += 1
-                    progress.update(task, completed=acknowledged)
-            for receipt in await asyncio.gather(*waiting):
-                show(receipt)
-                acknowledged += 1
-    return acknowledged
+                    await _acknowledged(sent, show)
+                    progress.update(task, completed=sent.acknowledged)
+            if waiting:
+                await asyncio.wait(waiting)
+            while waiting:
+                await _acknowledged(sent, show)
+
+
+async def _acknowledged(sent: Sent, show: Printer) -> None:
+    """The next record is. Raises what happened if it is not."""
+    show(await sent.waiting.popleft())
+    sent.acknowledged += 1

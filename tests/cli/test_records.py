@@ -9,6 +9,9 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from strandline.cli import app
+from strandline.cli.main import main
+
 
 def test_lines_in_lines_out(strandline, topic: str) -> None:
     sent = strandline("produce", topic, given="one\ntwo\r\n\nfour")
@@ -17,6 +20,27 @@ def test_lines_in_lines_out(strandline, topic: str) -> None:
     assert read.lines == ["one", "two", "", "four"] and read.err == "4 records\n"
     assert strandline("consume", topic, "--partition", 0, "--offset", 2).lines == ["", "four"]
     assert strandline("consume", topic, "-n", 1).err == "1 record\n"
+
+
+def test_of_lines_that_are_not_all_stored_it_is_told_how_many_are(strandline, topic: str) -> None:
+    """Else whoever sends the rest again does not know where to begin."""
+    large = "x" * (1 << 21)
+    failed = strandline("produce", topic, given=f"one\ntwo\n{large}\nfour\n", expect=1).err
+    assert failed.startswith("2 records acknowledged\nstrandline: MESSAGE_TOO_LARGE")
+    assert strandline("consume", topic).lines == ["one", "two"]
+    never = strandline("produce", topic, "--partition", 7, "--timeout", 1, given="one\n", expect=1).err
+    assert never.startswith("0 records acknowledged\nstrandline: INVALID_PARTITIONS")
+
+
+def test_an_end_by_control_c_while_it_loads_has_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "run", interrupted)
+    monkeypatch.setattr(sys, "argv", ["strandline", "status"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
 
 
 def test_files_keys_and_json(strandline, topic: str, tmp_path: Path) -> None:
