@@ -206,4 +206,5 @@ def _next(state: ClusterState, known: PartitionState, leader: int, isr: tuple[in
         controller_epoch=state.controller_epoch,
         recovering=known.recovering,
         version=known.version,
+        born=known.born,
     )

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from strandline.base.types import KAFKAS, TopicPartition
+from strandline.controller.planning import plans
 from strandline.controller.planning.decision_notes import standing
 from strandline.controller.planning.elections import first_state, is_intact, is_reborn, next_state
+from strandline.controller.planning.planner import plan
 from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
@@ -69,6 +71,21 @@ def test_a_leader_whose_election_kafka_wrote_may_go_on() -> None:
     assert not is_reborn(state, known((1, 2), {}))
     assert is_reborn(state, known((1, 2), {1: 2})), "we have told: this one has started again since"
     assert next_state(state, T0, known((1, 2), {}, leader=2)) is None
+
+
+def test_a_member_of_which_kafka_told_nothing_stays_when_we_have_written_the_state() -> None:
+    """The first controller of ours elects a leader, and judges by what it has written itself."""
+    theirs = replace(THEIRS, born=30)
+    second, third = (Broker(id, incarnation=1, intact_since=1, born=40) for id in (1, 3))
+    state = replace(
+        world(theirs=theirs, second=second, third=third), partitions={T0: known((2, 1, 3), {}, 2)}
+    )
+    state, commands = plan(state, plans.BrokersRead({1: second, 3: third}))
+    (written,) = [one for one in commands if isinstance(one, plans.WriteStates)]
+    assert (written.writes[T0].leader, written.writes[T0].isr) == (1, (1, 3))
+    landed = {T0: replace(written.writes[T0], version=1)}
+    _, commands = plan(state, plans.StatesWritten(landed))
+    assert not [one for one in commands if isinstance(one, plans.WriteStates)], "broker 3 is still whole"
 
 
 def test_states_that_we_write_tell_no_incarnation_of_kafkas_brokers() -> None:
