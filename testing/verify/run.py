@@ -308,8 +308,7 @@ class Run:
             with Znodes(zookeeper) as znodes:
                 self.record.violations += znodes.wrong_states(self.prefix)
         if self.place.stop_all():
-            kafkas = [id for id in self.place.ids if self.place.software(id) == KAFKAS]
-            self.record.violations += untidy(self.place.directories(), self._moves, kafkas)
+            self.record.violations += untidy(self.place.directories(), self._moves, self._kafkas)
             self.record.violations += self.place.examined(holders)
 
     def _wait_moved(self) -> Holders:
@@ -317,18 +316,20 @@ class Run:
         with Admin(self.place.bootstrap) as admin:
             until(lambda: not admin.list_partition_reassignments(), MOVED_S, "no partition is being moved")
         holders = self._holders()
-        if self.place.is_ours:
+        if self.place.is_ours and not self._kafkas:
             with suppress(AssertionError):
-                until(lambda: not self._strays(holders), DELETED_S, "only replicas are left", every_s=0.2)
-            self.record.violations += [f"{log} is left where no replica is" for log in self._strays(holders)]
+                until(lambda: not strays(self.place.directories(), holders), DELETED_S, "", every_s=0.2)
+        if self.place.is_ours and (left := strays(self.place.directories(), holders)):
+            told = self.record.notes if self._kafkas else self.record.violations
+            told.append(f"logs are left where no replica is: {', '.join(left)}")
         return holders
 
-    def _strays(self, holders: Holders) -> list[str]:
-        """What was moved away from a broker of Kafka while it was dead stays there for good."""
-        places = {
-            id: data for id, data in self.place.directories().items() if self.place.software(id) != KAFKAS
-        }
-        return strays(places, holders)
+    @property
+    def _kafkas(self) -> list[int]:
+        """Brokers of Kafka. With ZooKeeper it never deletes what was moved away from a broker that was dead
+        or cut off, and as controller does not tell ours of it either.
+        """
+        return [id for id in self.place.ids if self.place.software(id) == KAFKAS]
 
     def _holders(self) -> Holders:
         """Who has a replica of each partition of the run; of all, if the cluster is the run's own."""
