@@ -254,6 +254,11 @@ class Leader:
         if progress is not None:
             progress.repeats = 0
 
+    def stood_still(self, seconds: Seconds, now: Seconds) -> None:
+        """Nobody could be heard for so long, until `now`: followers are not late for that."""
+        for progress in self._followers.values():
+            progress.last_caught_up = min(progress.last_caught_up + seconds, now)
+
     def tick(self, now: Seconds) -> Effects:
         """Time has passed: a follower may be late, or a write with an unknown outcome due again."""
         effects = NOTHING

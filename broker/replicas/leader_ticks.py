@@ -20,6 +20,7 @@ from .shared import ReplicaShared
 
 TICK_SECONDS = 0.1  # how often leaders with an unsettled ISR are checked
 FULL_PASS_SECONDS_MIN = 0.1
+STOOD_STILL_SECONDS = 0.5  # a loop that ticks so much late has heard nobody meanwhile
 
 
 class LeaderTicks:
@@ -51,15 +52,26 @@ class LeaderTicks:
         self._stop_listening()
 
     async def _run(self) -> None:
-        full_pass_at = 0.0
+        full_pass_at, before = 0.0, self._shared.loop.time()
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self._shared.loop.time()
+            late, before = now - before - TICK_SECONDS, now
+            if late > STOOD_STILL_SECONDS:
+                self._stood_still(late, now)
             if now >= full_pass_at:
                 full_pass_at = now + self._full_pass_seconds
                 self.tick(list(self._replicas.partitions.values()), now)
             elif self._isr.unsettled:
                 self.tick(list(self._isr.unsettled), now)
+
+    def _stood_still(self, seconds: float, now: float) -> None:
+        """The loop did nothing for so long (a disk that lets an append wait, a stopped process): what
+        followers have asked meanwhile is not read yet.
+        """
+        for partition in self._replicas.partitions.values():
+            if partition.leading is not None:
+                partition.leading.stood_still(seconds, now)
 
     def tick(self, partitions: Sequence[Partition], now: float) -> None:
         """Let leaders react to the time: a lagging follower, say, is proposed out of the ISR."""
