@@ -123,7 +123,8 @@ def start(field: Field, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
             assert_tidy(cluster)
         except BaseException as failure:
             for row in TABLE.rows[before:]:
-                row.passed, row.remark = False, f"the audit after all had stopped: {str(failure)[:200]}"
+                row.passed = False
+                row.remark = f"the audit after all had stopped: {str(failure)[:200]}; {row.remark}"
             save()
             raise
         finally:
