@@ -48,10 +48,10 @@ All was run on two cores that other work, most of it of lower priority, kept bus
 is why *times* is 5 in every row that has one.
 
 What was run again had not held in the long run, or was to be seen once more. F19 had found a bug: a leader
-whose disk let an append wait dropped a follower that kept up, because its clock was looked at before what the
-follower had asked meanwhile; it is mended. The brokers of F18 are those of F19 and could not be stopped in
-order after it. One of F31 and F16 at the controller asked for what is not promised. The run before had found
-that F17, with all disks full, let librdkafka store records twice
+whose disk let an append wait dropped a follower that kept up, because its clock was looked at before what
+the follower had asked meanwhile; it is mended in what was run again. The brokers of F18 are those of F19
+and could not be stopped in order after it. One of F31 and F16 at the controller asked for what is not
+promised. The run before had found that F17, with all disks full, let librdkafka store records twice
 ([decision 62](decisions/0062-who-was-sent-away-is-waited-for.md), mended before the long run).
 
 In earlier runs, on a busy machine, one of F34 with rolling restarts and one of F16 at the controller,
