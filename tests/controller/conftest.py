@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 from strandline.broker.network.api_ranges import BETWEEN_BROKERS
 from strandline.controller.challenges import Respondent
 from strandline.controller.controller import Controller, ControllerOptions
+from strandline.controller.failure_detector import Patience
 from strandline.protocol.connection import frame_response
 from strandline.protocol.messages import control
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -22,6 +23,7 @@ from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import SessionState
 from strandline.zookeeper.kazoo_client import KazooZkClient
 from tests.listener import Listener, read_request
+from tests.patience import HANG_S
 
 
 class Wire:
@@ -90,13 +92,13 @@ async def kill(zk: KazooZkClient) -> None:
     """As when the process is killed: the connection breaks, the session stays behind."""
     zk._closing = True
     zk._state = SessionState.SUSPENDED
+    await zk._tasks.stop()  # else a heartbeat may find that kazoo's thread has ended
     client = zk._client
     client._stopped.set()
     client._connection._socket.shutdown(socket.SHUT_RDWR)
-    await asyncio.to_thread(client._connection.connection_stopped.wait, 5)
+    await asyncio.to_thread(client._connection.connection_stopped.wait, HANG_S)
     client.handler.stop()
     client.close()
-    await zk._tasks.stop()
 
 
 @pytest.fixture
@@ -160,6 +162,7 @@ class FakeBroker:
         self.heard_at: dict[tuple[str, int], float] = {}
         self.incarnation = 0
         self.answers_challenges = True
+        self.patience = Patience()  # of its controller with others
         self.failure: BaseException | None = None
         self.controller: Controller
         self.respondent: Respondent
@@ -170,7 +173,7 @@ class FakeBroker:
         self.respondent = Respondent(self.zk, self.id, self.failed)
         await self.listen()
         await self.register()
-        config = ControllerOptions(self.id, "PLAINTEXT", **options)
+        config = ControllerOptions(self.id, "PLAINTEXT", **({"patience": self.patience} | options))
         self.controller = Controller(config, self.zk, self, self.random_bytes, self.failed)
         await self.controller.start()
 

@@ -1,7 +1,7 @@
 """Whom the controller cannot reach may live: it asks ZooKeeper, and doubts itself before it doubts many."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,10 +18,22 @@ from strandline.zookeeper.client import Create, Delete
 from tests.controller.cluster_harness import cluster, create, until
 
 
-async def test_a_broker_that_cannot_be_reached_and_lives_is_left_in_peace(fake_broker: Any) -> None:
+@pytest.fixture
+def patient_broker(fake_broker: Any) -> Callable[[int], Any]:
+    """Who answers in ZooKeeper is heard, also where a tenth of a second is nothing."""
+
+    def made(id: int) -> Any:
+        broker = fake_broker(id)
+        broker.patience = failure_detector.Patience(suspect_after_s=2.0, refused_after_s=2.0)
+        return broker
+
+    return made
+
+
+async def test_a_broker_that_cannot_be_reached_and_lives_is_left_in_peace(patient_broker: Any) -> None:
     """Of three brokers the controller reaches one: it rules on, and nothing is written about the other."""
 
-    async with cluster(fake_broker, 1, 2, 3) as brokers:
+    async with cluster(patient_broker, 1, 2, 3) as brokers:
         one, two, three = brokers.values()
         assert (await create(one, "t", 3, 3)).error_code == 0
         before = await znodes.read_state(one.zk, TopicPartition("t", 1))
@@ -37,10 +49,10 @@ async def test_a_broker_that_cannot_be_reached_and_lives_is_left_in_peace(fake_b
         assert [each.id for each in shown.live_brokers] == [1, 2, 3]
 
 
-async def test_a_broker_that_cannot_be_told_is_not_made_leader(fake_broker: Any) -> None:
+async def test_a_broker_that_cannot_be_told_is_not_made_leader(patient_broker: Any) -> None:
     """Its partition would be without a leader for as long as the path from the controller is broken."""
 
-    async with cluster(fake_broker, 1, 2, 3, 4) as brokers:
+    async with cluster(patient_broker, 1, 2, 3, 4) as brokers:
         one, two, three, _ = brokers.values()
         chosen = [topics.CreatableReplicaAssignment(partition_index=0, broker_ids=[3, 2, 4])]
         assert (await create(one, "t", -1, -1, assignments=chosen)).error_code == 0
@@ -76,10 +88,10 @@ async def test_silence_speaks_for_its_moment(fake_broker: Any, monkeypatch: pyte
         await until(lambda: two.controller.active or three.controller.active)
 
 
-async def test_a_controller_that_reaches_too_few_of_the_living_gives_the_seat_up(fake_broker: Any) -> None:
+async def test_a_controller_that_reaches_too_few_of_the_living_gives_the_seat_up(patient_broker: Any) -> None:
     """The others reach each other: one of them rules. Whoever gave up comes back if nobody else wants it."""
 
-    async with cluster(fake_broker, 1, 2, 3) as brokers:
+    async with cluster(patient_broker, 1, 2, 3) as brokers:
         one, two, three = brokers.values()
         assert (await create(one, "t", 3, 3)).error_code == 0
         states = [await znodes.read_state(one.zk, TopicPartition("t", i)) for i in range(3)]
@@ -94,8 +106,8 @@ async def test_a_controller_that_reaches_too_few_of_the_living_gives_the_seat_up
         assert two.controller.epoch == 2 or three.controller.epoch == 2
 
 
-async def test_a_seat_that_nobody_else_wants_is_taken_again_and_kept(fake_broker: Any) -> None:
-    async with cluster(fake_broker, 1, 2) as brokers:
+async def test_a_seat_that_nobody_else_wants_is_taken_again_and_kept(patient_broker: Any) -> None:
+    async with cluster(patient_broker, 1, 2) as brokers:
         one, two = brokers.values()
         await two.controller.stop()
         two.hide()
