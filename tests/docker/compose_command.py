@@ -10,13 +10,15 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PROJECT = "strandline-tests"  # not named after the clone: what a killed run left is found by the next one
 RUN_S = 900.0
 OLD, TODAY = ("docker-compose",), ("docker", "compose")
+BUILDX = ("docker", "buildx")
 
 
 def version_of(command: Sequence[str]) -> str:
     """What `command version` says, or nothing where there is no such command."""
     if shutil.which(command[0]) is None:
         return ""
-    asked = subprocess.run([*command, "version", "--short"], capture_output=True, text=True, timeout=60)
+    short = () if command == BUILDX else ("--short",)
+    asked = subprocess.run([*command, "version", *short], capture_output=True, text=True, timeout=60)
     return asked.stdout.strip().removeprefix("v") if asked.returncode == 0 else ""
 
 

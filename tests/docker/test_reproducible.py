@@ -1,13 +1,15 @@
 """Whoever builds an image again gets the same: each layer, to the byte, with names, modes and times."""
 
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import docker
 import pytest
-from compose_command import Compose
+from compose_command import BUILDX, RUN_S, Compose, version_of
 from docker.models.images import Image
 from image_layers import added, differences, layers_of
 
@@ -30,32 +32,64 @@ def test_nothing_in_the_image_bears_the_time_of_its_build(
     assert not others, dict(list(others.items())[:SHOWN_MAX])
 
 
+def classically(engine: docker.DockerClient, base: str, stage: str) -> Image:
+    """By the engine's own builder, which `docker-compose` 1.29 asks."""
+    image, _ = engine.images.build(
+        path=str(ROOT),
+        dockerfile=str(DOCKERFILE.relative_to(ROOT)),
+        target=stage,
+        buildargs={"PYTHON_IMAGE": base},
+        nocache=True,
+        forcerm=True,
+    )
+    return image
+
+
+def by_buildkit(engine: docker.DockerClient, base: str, stage: str) -> Image:
+    """By BuildKit, which `docker build` and today's Compose ask."""
+    if not version_of(BUILDX):
+        pytest.skip("`docker buildx` is not installed")
+    given = ("--no-cache", "--load", "--quiet", "--target", stage, "--build-arg", f"PYTHON_IMAGE={base}")
+    done = subprocess.run(
+        [*BUILDX, "build", *given, "--file", str(DOCKERFILE), str(ROOT)],
+        env={**os.environ, "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return engine.images.get(done.stdout.strip())
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("stage", ["broker", "spark"])
+@pytest.mark.parametrize("build", [classically, by_buildkit])
 def test_a_second_build_brings_the_same_layers(
-    engine: docker.DockerClient, images: dict[str, str], spark_wheels: None, stage: str
+    engine: docker.DockerClient,
+    images: dict[str, str],
+    spark_wheels: None,
+    build: Callable[[docker.DockerClient, str, str], Image],
+    stage: str,
 ) -> None:
-    base = engine.images.get(images["PYTHON_IMAGE"])
-    with built(engine, base, stage) as first, built(engine, base, stage) as second:
+    name = images["PYTHON_IMAGE"]
+    base = engine.images.get(name)
+    with kept(engine, build, name, stage) as first, kept(engine, build, name, stage) as second:
         assert len(layers_of(second)) > len(layers_of(base))
         if layers_of(first) != layers_of(second):
             pytest.fail("\n".join(differences(added(first, base), added(second, base))[:SHOWN_MAX]))
 
 
 @contextmanager
-def built(engine: docker.DockerClient, base: Image, stage: str) -> Iterator[Image]:
+def kept(
+    engine: docker.DockerClient,
+    build: Callable[[docker.DockerClient, str, str], Image],
+    base: str,
+    stage: str,
+) -> Iterator[Image]:
     """The image of a stage, made without what earlier builds have left; afterwards it is gone."""
     before = {image.id for image in engine.images.list(all=True)}
     try:
-        image, _ = engine.images.build(
-            path=str(ROOT),
-            dockerfile=str(DOCKERFILE.relative_to(ROOT)),
-            target=stage,
-            buildargs={"PYTHON_IMAGE": base.id},
-            nocache=True,
-            forcerm=True,
-        )
-        yield image
+        yield build(engine, base, stage)
     finally:
         for made in engine.images.list(all=True):
             if made.id not in before and not made.tags:
