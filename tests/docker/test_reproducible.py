@@ -62,8 +62,10 @@ def by_buildkit(engine: docker.DockerClient, base: str, stage: str) -> Image:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", ["broker", "spark"])
-@pytest.mark.parametrize("build", [classically, by_buildkit])
+@pytest.mark.parametrize(
+    ("build", "stage"),
+    [(classically, "broker"), (classically, "spark"), (by_buildkit, "broker")],
+)
 def test_a_second_build_brings_the_same_layers(
     engine: docker.DockerClient,
     images: dict[str, str],
