@@ -63,8 +63,10 @@ def play(story: Story) -> None:
         peer, oracle = Peer(), Oracle()
         await peer.listen()
         detector = oracle.detector(("127.0.0.1", peer.listener.port))
-        task = asyncio.ensure_future(detector.run())
-        await until(lambda: detector.standing is Standing.REACHED)
+        with pytest.MonkeyPatch.context() as patch:  # on a busy machine, too, the first attempt is enough
+            patch.setattr(failure_detector, "UNHURRIED_S", HANG_S)
+            task = asyncio.ensure_future(detector.run())
+            await until(lambda: detector.standing is Standing.REACHED)
         assert peer.accepted == 1 and oracle.asked == 0
         await story(peer, oracle, detector)
         task.cancel()
@@ -135,9 +137,11 @@ def test_without_a_word_of_zookeeper_there_is_no_verdict(word: Word) -> None:
     async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         oracle.word = word
         peer.close()
+        if word is Word.UNHEARD:
+            await until(lambda: oracle.asked > 3)
         await asyncio.sleep(0.6)
         assert detector.standing is Standing.AWAY and not oracle.deaths
-        assert oracle.asked == 1 if word is Word.UNKNOWN else oracle.asked > 3
+        assert oracle.asked == 1 or word is Word.UNHEARD
 
     play(story)
 
