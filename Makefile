@@ -85,7 +85,7 @@ docker-long: setup
 drills: setup
 	$(BIN)/python -m bench.drills --only "$(ONLY)"
 
-# Each mixture of Apache Kafka's brokers and ours under load and faults (docs/migration.md), some as root: an hour.
+# Each mixture of Apache Kafka's brokers and ours under load and faults (docs/migration.md), some as root: two hours.
 mixed: setup
 	$(BIN)/python -m pytest -ra --no-header -m "long or not long" -o faulthandler_timeout=600 tests/mixed
 
