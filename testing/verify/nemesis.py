@@ -34,6 +34,7 @@ ALONE_S = 12.0  # for which a broker that lost its data may come to lead, before
 FULL_S = 90.0
 LED_S = 10.0
 GONE_S = 60.0
+LOOK_S = 0.2
 SLOWER_MAX = 5.0  # a machine that is slower still gets no more time
 
 
@@ -73,7 +74,7 @@ def wait_full(place: Place, topics: list[str], within_s: float = FULL_S) -> None
         except (ApiError, OSError):
             return False
 
-    until(full, within_s, "every ISR is full", every_s=0.2)
+    until(full, within_s, "every ISR is full", every_s=LOOK_S)
 
 
 class Nemesis:
@@ -160,7 +161,9 @@ class Nemesis:
     def leader(self, topic: str, partition: int) -> int:
         """The one that leads; if nobody does for LED_S, anybody."""
         with suppress(AssertionError):
-            until(lambda: self._leader(topic, partition) in self.place.ids, LED_S, "it is led", every_s=0.2)
+            until(
+                lambda: self._leader(topic, partition) in self.place.ids, LED_S, "it is led", every_s=LOOK_S
+            )
         found = self._leader(topic, partition)
         return found if found in self.place.ids else self.random.choice(self.place.ids)
 
@@ -371,8 +374,7 @@ class Nemesis:
         lose(last)
         self._wait_unregistered(last)
         self.place.launch(last)
-        with suppress(AssertionError):  # one that knows that its data is not whole does not lead
-            until(lambda: self._leader(topic, partition) == last, ALONE_S, "it leads", every_s=0.2)
+        leave_alone(lambda: self._leader(topic, partition) == last)
         return lambda: self._launch(others)
 
     def _wait_unregistered(self, broker: int) -> None:
@@ -424,9 +426,18 @@ class Nemesis:
 def wait_brought_about(condition: Callable[[], bool], within_s: float, what: str) -> None:
     """Wait for what a fault needs. Raises NotDone."""
     try:
-        until(condition, within_s, what, every_s=0.2)
+        until(condition, within_s, what, every_s=LOOK_S)
     except AssertionError as failure:
         raise NotDone(str(failure)) from None
+
+
+def leave_alone(leads: Callable[[], bool]) -> None:
+    """Wait for whether the broker comes to lead: one that knows that its data is not whole does not. A slow
+    machine is given no more time: after `unclean.recovery.timeout.ms` it leads, and the others come too late.
+    """
+    until_s = time.monotonic() + ALONE_S
+    while not leads() and time.monotonic() < until_s:
+        time.sleep(LOOK_S)
 
 
 def told(*brokers: int) -> str:

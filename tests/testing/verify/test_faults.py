@@ -7,10 +7,12 @@ from typing import Any, cast
 
 import pytest
 
+from strandline.broker.config.sections import ControllerConfig
+from strandline.testing import waiting
 from strandline.testing.verify.clients.client import LIVES_OF_A_CLIENT, VALUES_OF_A_LIFE
 from strandline.testing.verify.faults import FAULTS
 from strandline.testing.verify.kinds import KINDS
-from strandline.testing.verify.nemesis import Nemesis, NotDone, wait_brought_about
+from strandline.testing.verify.nemesis import Nemesis, NotDone, leave_alone, wait_brought_about
 from strandline.testing.verify.places import Place
 from strandline.testing.verify.run import Blind, Run, check
 from strandline.testing.verify.scenario import ClientPart, Scenario, ScenarioError, parsed, unfit
@@ -130,6 +132,18 @@ def test_what_a_fault_waits_for_is_named() -> None:
     wait_brought_about(lambda: True, 0.01, "at once")
     assert issubclass(NotDone, Exception) and not issubclass(NotDone, AssertionError)
     assert callable(Nemesis.strike)
+
+
+def test_on_a_slow_machine_too_the_others_come_before_the_controller_stops_waiting_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the one that lost data leads by `unclean.recovery.timeout.ms`, and the run tells of losses."""
+    now = [0.0]
+    monkeypatch.setattr(waiting, "machine_is_slower", lambda: 100.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    leave_alone(lambda: False)
+    assert now[0] < ControllerConfig().unclean_recovery_timeout_ms / 1000 / 2
 
 
 def test_no_value_is_sent_twice_though_clients_have_thousands_of_lives() -> None:
