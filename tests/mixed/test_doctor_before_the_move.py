@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +77,15 @@ def plant(broker: KafkaBroker) -> None:
         for topic in ("old", "well"):
             producer.send_many(topic, [b"record"] * 10)
         admin.alter_configs({"log.cleaner.io.max.bytes.per.second": "1000000"}, broker=1)
-    zk = KazooClient(broker.zookeeper)
+    write(broker.zookeeper, NODES)
+
+
+def write(zookeeper: str, documents: Mapping[str, Any]) -> None:
+    """Write znodes as Kafka's tools would."""
+    zk = KazooClient(zookeeper)
     zk.start()
     try:
-        for path, document in NODES.items():
+        for path, document in documents.items():
             zk.ensure_path(path)
             zk.set(path, json.dumps(document).encode())
     finally:

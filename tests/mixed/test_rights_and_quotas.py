@@ -5,7 +5,6 @@ quotas is the same at each step, byte for byte, never written, whoever is the co
 it would not count; and once the brokers are Kafka's again it counts as before.
 """
 
-import json
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,7 @@ from strandline.client.sync import Admin
 from strandline.protocol.errors import UnknownTopicOrPartition
 from strandline.testing.verify.places.kafka import KafkaPlace
 from strandline.testing.waiting import until
-from tests.mixed.test_doctor_before_the_move import examined, said
+from tests.mixed.test_doctor_before_the_move import examined, said, write
 from tests.mixed.test_mixed_cluster import jars
 
 from kafka_peer import java  # isort: skip
@@ -83,15 +82,7 @@ def give_rights_and_quotas(cluster: KafkaPlace) -> None:
     for words in given:
         done = tool(cluster, *words)
         assert done.returncode == 0, done.stdout + done.stderr
-    zk = KazooClient(cluster.zookeeper)
-    zk.start()
-    try:
-        for path, document in NODES.items():
-            zk.ensure_path(path)
-            zk.set(path, json.dumps(document).encode())
-    finally:
-        zk.stop()
-        zk.close()
+    write(cluster.zookeeper, NODES)
 
 
 def kept(cluster: KafkaPlace) -> dict[str, tuple[bytes, int, int]]:

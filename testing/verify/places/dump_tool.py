@@ -56,9 +56,9 @@ def examined(
     files = sorted(
         path
         for id, data in places.items()
-        for folder in data.iterdir()
-        if holds_log(folder)
-        for path in folder.iterdir()
+        for log in data.iterdir()
+        if holds_log(log)
+        for path in log.iterdir()
         if path.suffix in FILES and not (id in unindexed and path.suffix in INDEXES)
     )
     told = dict(sections(dumped(libs, folder, files)))
