@@ -26,6 +26,7 @@ from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DirectoryLocked, RealDisk
 from tests.patience import HANG_S
+from tests.watermarks import watermarks
 
 OURS = {
     "offsets.topic.num.partitions": "1",
@@ -53,7 +54,7 @@ class Served:
         self.times = [
             [one.offset for one in consumer.offsets_for_times([place("times-0", ms)], 30)] for ms in asked
         ]
-        self.ends = {name: consumer.get_watermark_offsets(place(name), 30) for name in self.names}
+        self.ends = {name: watermarks(consumer, place(name)) for name in self.names}
         consumer.close()
 
 

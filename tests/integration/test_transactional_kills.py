@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from strandline.local.cluster import LocalCluster
 from tests.integration.support import DURABLE, assert_no_traceback, create, revive
+from tests.watermarks import watermarks
 
 TOPIC = "exact"
 PARTITIONS = 6
@@ -102,7 +103,7 @@ def read(cluster: LocalCluster) -> dict[str, list[int]]:
     """The records of every transaction, as a consumer with read_committed sees them up to the very end."""
     consumer, everything = (reader(cluster, level) for level in ("read_committed", "read_uncommitted"))
     places = [TopicPartition(TOPIC, each, 0) for each in range(PARTITIONS)]
-    ends = {tp.partition: everything.get_watermark_offsets(tp)[1] for tp in places}
+    ends = {each.partition: watermarks(everything, each)[1] for each in places}
     everything.close()
     consumer.assign(places)
     found: dict[str, list[int]] = {}

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from bench.system import System
 from strandline.broker.coordinator_partitions import partition_of
 from strandline.testing import LocalCluster
+from tests.watermarks import watermarks
 
 COORDINATING = 50  # partitions of __consumer_offsets, and of __transaction_state
 QUIET = {"log_level": 0}
@@ -142,7 +143,7 @@ class Reading:
 
     def bounds(self) -> list[tuple[int, int]]:
         """Log start and end of each partition."""
-        return [self._consumer.get_watermark_offsets(each, WAIT_S) for each in self._places]
+        return [watermarks(self._consumer, each, WAIT_S) for each in self._places]
 
     def close(self) -> None:
         self._consumer.close()
