@@ -509,6 +509,9 @@ class Partition:
             shared.membership, shared.options, self.topic_config.min_insync_replicas,
         )  # fmt: skip
         log.keep_tail = log.keep_tail or len(mandate.replicas) > 1  # followers read the very end
+        stays = self.leader_id == shared.me and mandate.epoch == self.leader_epoch + 1
+        if mandate.epoch > 0 and not (stays or mandate.recovering):  # gaps of what is lost stay
+            self._skipped.taken_over(shared.loop.time())
         self.leading = leader
         self._enter(shared.me, mandate.epoch)
         leader.safe_end = Offset(self.safe_end)

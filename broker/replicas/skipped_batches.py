@@ -1,4 +1,4 @@
-"""Batches that a partition refused for a time, and what came right behind them. Pure.
+"""Batches that a producer was told to send again, here or elsewhere, and what came right behind them. Pure.
 
 A producer has several requests on their way to a broker. If the broker becomes the leader between two of
 them, the first is refused with NOT_LEADER_OR_FOLLOWER and will be sent again, while the second finds a leader
@@ -8,8 +8,11 @@ librdkafka begins a new producer epoch then, and sends all that is not acknowled
 what is stored already: then it is there twice. A producer that is new to the log may even begin with the
 second batch, and the first one is out of order for ever. So while the batch that belongs before it is one
 that was refused here, the second is refused with NOT_LEADER_OR_FOLLOWER: both come again, in their order.
+What the leader before has been sent, and has not replicated, nobody else has seen: it may be cut off, and the
+producer waits for its answer. So for a time after another broker has led, every gap is refused that way.
 Left to others: the checks of sequences (storage/log/producer_state.py), the append (partition.py).
-Why: docs/decisions/0062-who-was-sent-away-is-waited-for.md
+Why: docs/decisions/0062-who-was-sent-away-is-waited-for.md,
+docs/decisions/0066-a-new-leader-waits-for-what-the-old-one-was-sent.md
 """
 
 from ...protocol.batches import SEQUENCES, BatchHeader
@@ -24,13 +27,22 @@ SEQUENCES_MAX = 64  # per producer, likewise; clients have at most five requests
 class SkippedBatches:
     """What was refused in one partition: by producer id and epoch the first sequences, and when."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("_elsewhere_until", "_of")
 
     def __init__(self) -> None:
         self._of: dict[tuple[int, int], dict[int, float]] = {}
+        self._elsewhere_until = 0.0  # until then the leader before may hold what is missing; 0: it has none
 
     def __len__(self) -> int:
         return len(self._of)
+
+    def __bool__(self) -> bool:
+        """Whether `check` could refuse anything."""
+        return bool(self._of) or self._elsewhere_until > 0
+
+    def taken_over(self, now: float) -> None:
+        """Another broker has led until now, and may have been sent batches that are not here."""
+        self._elsewhere_until = now + KEPT_S
 
     def refused(self, header: BatchHeader, now: float) -> None:
         """This batch was refused, and will be sent again."""
@@ -46,23 +58,27 @@ class SkippedBatches:
             del self._of[next(iter(self._of))]
 
     def check(self, header: BatchHeader, known: ProducerState | None, now: float) -> None:
-        """Raises NotLeaderOrFollower if the batch that should come before this one was refused; then this one
-        is, too.
+        """Raises NotLeaderOrFollower if the batch that should come before this one was refused, or may be on
+        its way from the leader before; then this one comes again, too.
         """
-        place = header.producer_id, header.producer_epoch
-        sequences = self._of.get(place)
-        if sequences is None:
+        if known is not None and known.epoch > header.producer_epoch:
+            return  # fenced
+        if self._elsewhere_until and now > self._elsewhere_until:
+            self._elsewhere_until = 0.0
+        is_new = known is None or known.epoch != header.producer_epoch
+        expected = 0 if known is None or is_new else (known.last_sequence + 1) % SEQUENCES
+        ahead = (header.base_sequence - expected) % SEQUENCES
+        if not 0 < ahead < SEQUENCES // 2:
             return
-        awaited = {sequence for sequence, at in sequences.items() if at + KEPT_S >= now}
-        if not awaited:
-            del self._of[place]
-            return
-        if known is None or known.epoch != header.producer_epoch:
-            missing = min(awaited) < header.base_sequence
-        else:
-            expected = (known.last_sequence + 1) % SEQUENCES
-            ahead = (header.base_sequence - expected) % SEQUENCES
-            missing = 0 < ahead < SEQUENCES // 2 and expected in awaited
-        if missing:
+        awaited = self._awaited((header.producer_id, header.producer_epoch), now)
+        missing = min(awaited, default=SEQUENCES) < header.base_sequence if is_new else expected in awaited
+        if missing or self._elsewhere_until:
             self.refused(header, now)
-            raise NotLeaderOrFollower("an earlier batch was refused: send both again")
+            raise NotLeaderOrFollower("a batch before this one is to be sent again: send both")
+
+    def _awaited(self, place: tuple[int, int], now: float) -> set[int]:
+        sequences = self._of.get(place, {})
+        awaited = {sequence for sequence, at in sequences.items() if at + KEPT_S >= now}
+        if sequences and not awaited:
+            del self._of[place]
+        return awaited

@@ -74,6 +74,28 @@ class TestGaps:
         assert not is_skipping(skipped, states, header(131), KEPT_S + 1)
         assert not is_skipping(skipped, states, header(140), 2 * KEPT_S + 1) and not skipped
 
+    def test_after_another_leader_any_gap_may_be_filled(self, states: ProducerStates) -> None:
+        skipped = SkippedBatches()
+        assert not skipped
+        skipped.taken_over(1.0)
+        assert skipped and [is_skipping(skipped, states, header(s), 2.0) for s in (128, 129, 130, 131)] == [
+            False, False, False, True,
+        ]  # fmt: skip
+        assert is_skipping(skipped, states, header(1, epoch=1), 2.0), "a new epoch begins at 0"
+        assert not is_skipping(skipped, states, header(0, epoch=1), 2.0)
+        assert is_skipping(skipped, states, header(7, producer_id=6), 2.0), "so does who is new here"
+        assert not is_skipping(skipped, states, header(0, producer_id=6), 2.0)
+        assert is_skipping(skipped, states, header(133), KEPT_S + 1)
+        assert not is_skipping(skipped, states, header(140, producer_id=7), KEPT_S + 2), "not for ever"
+        assert not is_skipping(skipped, states, header(140), 2 * KEPT_S + 2)
+
+    def test_a_fenced_producer_hears_of_its_epoch(self) -> None:
+        states, skipped = ProducerStates(100), SkippedBatches()
+        states.update(header(0, epoch=2), 0)
+        skipped.taken_over(0.0)
+        skipped.refused(header(1, epoch=1), 0.0)
+        assert not is_skipping(skipped, states, header(2, epoch=1)), "for nothing would come of it"
+
     def test_it_is_bounded(self) -> None:
         skipped = SkippedBatches()
         for producer in range(PRODUCERS_MAX + 5):
@@ -97,10 +119,40 @@ async def test_a_broker_becomes_the_leader_between_two_batches(tmp_path: Path) -
         assert outcome(await ask(new, late))[0] == NOT_LEADER, "the first one comes again, before this one"
         assert outcome(await ask(new, early)) == (0, 1)
         assert outcome(await ask(new, late)) == (0, 2)
-        gap = produce(batch(b"e", producer_id=5, sequence=4))
-        assert outcome(await ask(new, gap))[0] == OUT_OF_ORDER
         await old.close()
         await new.close()
+
+
+async def test_the_leader_before_is_cut_off_with_a_batch(tmp_path: Path) -> None:
+    """Nobody else has seen it, and its producer waits for the answer while the next finds the new leader."""
+    async with cluster(tmp_path, 2) as stage:
+        batches = [produce(batch(b"a", producer_id=5, sequence=number)) for number in range(5)]
+        await stage.elect(2, [1, 2])
+        old = await stage.members[2].connect()
+        assert outcome(await ask(old, batches[0])) == (0, 0)
+        assert outcome(await ask(old, batches[2]))[0] == OUT_OF_ORDER, "this one has seen all there is"
+        await stage.elect(1, [1, 2])
+        new = await stage.members[1].connect()
+        for ahead in (2, 3, 2):
+            assert outcome(await ask(new, batches[ahead]))[0] == NOT_LEADER
+        for place, again in enumerate(batches[1:4], 1):
+            assert outcome(await ask(new, again)) == (0, place)
+        await old.close()
+        await new.close()
+
+
+@pytest.mark.parametrize("how", ["it goes on leading", "elected uncleanly"])
+async def test_a_gap_that_nobody_will_fill_is_out_of_order(tmp_path: Path, how: str) -> None:
+    """A leader that goes on has seen all there is; what an unclean election gave up is gone."""
+    async with cluster(tmp_path, 2) as stage:
+        stage.unclean = how == "elected uncleanly"
+        await stage.elect(2 if stage.unclean else 1, [1, 2])
+        await stage.elect(1, [1])
+        client = await stage.members[1].connect()
+        first, gap = (produce(batch(b"a", producer_id=5, sequence=number)) for number in (0, 2))
+        assert outcome(await ask(client, first)) == (0, 0)
+        assert outcome(await ask(client, gap))[0] == OUT_OF_ORDER
+        await client.close()
 
 
 @pytest.mark.parametrize("why", ["no room", "too few in sync"])
