@@ -7,13 +7,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from bench.system import System
 from strandline.broker.coordinator_partitions import partition_of
 from strandline.testing import LocalCluster
-from tests.watermarks import watermarks
+from tests.watermarks import MOVING, watermarks
 
 COORDINATING = 50  # partitions of __consumer_offsets, and of __transaction_state
 QUIET = {"log_level": 0}
@@ -64,12 +72,19 @@ class Brokers:
         return all(len(each.isrs) == len(each.replicas) for one in topics for each in one.partitions.values())
 
     def open_partitions(self, topic: str, partitions: int) -> set[int]:
-        """Those with a transaction that is not decided yet: committed records end before all records do."""
+        """Those with a transaction that is not decided yet: committed records end before all records do. None
+        is seen while a leader moves.
+        """
         places = [TopicPartition(topic, each) for each in range(partitions)]
         ends = []
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
             asked = self.admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), isolation_level=level)
-            ends.append([asked[place].result(WAIT_S).offset for place in places])
+            try:
+                ends.append([asked[place].result(WAIT_S).offset for place in places])
+            except KafkaException as error:
+                if error.args[0].code() not in MOVING:
+                    raise
+                return set()
         return {number for number, (stable, end) in enumerate(zip(*ends, strict=True)) if stable < end}
 
     def restart(self, broker: int) -> None:
