@@ -140,7 +140,7 @@ def _added(moves: Moves, partition: TopicPartition) -> int:
 def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
     """The cluster as plain values: brokers, partitions, and which of them are in trouble.
 
-    A high watermark is None if its leader does not answer, or there is none. A replica that a reassignment is
+    A high watermark is None if its leader does not tell, or there is none. A replica that a reassignment is
     adding does not make its partition under-replicated, as in Kafka's own count.
     """
     cluster = admin.describe_cluster()
@@ -307,4 +307,6 @@ def _trouble(partition: dict[str, Any]) -> str:
         return "[bold red]offline[/]"
     if partition["under_min_isr"]:
         return "[red]under min ISR[/]"
+    if partition["high_watermark"] is None:
+        return "[red]its leader does not tell[/]"
     return "[yellow]under-replicated[/]" if partition["under_replicated"] else ""

@@ -87,4 +87,5 @@ def test_a_high_watermark_that_its_leader_cannot_tell_is_left_open() -> None:
     shown = Console(width=120)
     with shown.capture() as captured:
         shown.print(drawn(seen))
-    assert re.search(r"^t +0 +1 +3 +1,2,3 +1,2,3 +- *$", captured.get(), re.MULTILINE)
+    line = r"^t +0 +1 +3 +1,2,3 +1,2,3 +- +its leader does not tell *$"
+    assert re.search(line, captured.get(), re.MULTILINE)
