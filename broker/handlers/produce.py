@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 from ...base.types import NO_OFFSET, Offset, TopicPartition
 from ...protocol.apis import Api
-from ...protocol.batches import HEADER_SIZE
+from ...protocol.batches import HEADER_SIZE, read_header
 from ...protocol.errors import (
     ApiError,
     ErrorCode,
     InvalidRecord,
     InvalidRequiredAcks,
     InvalidTopic,
+    NotEnoughReplicas,
     error_for,
 )
 from ...protocol.messages.produce import (
@@ -89,8 +90,8 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
             try:
                 if name in INTERNAL_TOPICS:
                     raise InvalidTopic("clients cannot write to internal topics")
-                partition = broker.replicas.get(TopicPartition(name, data.index))
-                guard = None if exchange.verified is None else _verified(exchange.verified, place)
+                partition = _replica(broker, name, data)
+                guard = None if exchange.verified is None else _verified(exchange.verified, partition, data)
                 if exchange.recoded is None or place not in exchange.recoded:
                     base_offset, required, time = partition.append(_batch(data), acks, zstd_allowed, guard)
                 else:
@@ -170,9 +171,24 @@ def _append_recoded(
     return partition.append(batch, acks, guard=guard)
 
 
-def _verified(verified: Mapping[Place, Guard | ApiError], place: Place) -> Guard | None:
+def _replica(broker: "BrokerContext", topic: str, data: PartitionProduceData) -> Partition:
+    """The replica that a batch is for. If it is not here yet, it will know that the batch comes again."""
+    tp = TopicPartition(topic, data.index)
+    try:
+        return broker.replicas.get(tp)
+    except ApiError:
+        with suppress(ApiError):  # it is no batch
+            broker.replicas.sent_away(tp, read_header(_batch(data)))
+        raise
+
+
+def _verified(
+    verified: Mapping[Place, Guard | ApiError], partition: Partition, data: PartitionProduceData
+) -> Guard | None:
     """What the coordinator has said of a batch; None if it was not asked about it."""
-    found = verified.get(place)
+    found = verified.get(partition.tp)
+    if isinstance(found, NotEnoughReplicas):
+        partition.sent_away(_batch(data))
     if isinstance(found, ApiError):
         raise found
     return found

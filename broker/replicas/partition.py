@@ -59,7 +59,11 @@ class Partition:
         "successor", "target", "topic_config", "tp", "traffic", "unflushed_max",
     )  # fmt: skip
 
-    def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, shared: ReplicaShared) -> None:
+    def __init__(
+        self, tp: TopicPartition, log: Log, high_watermark: int, shared: ReplicaShared,
+        early: SkippedBatches | None = None,
+    ) -> None:  # fmt: skip
+        """`early`: batches that were refused because there was no replica yet."""
         self.tp = tp
         self.log = log
         self.shared = shared
@@ -81,7 +85,7 @@ class Partition:
         self.flush_acks = AckQueue()  # waiters for a flush on this broker only
         self._ending = EndingTransactions()
         self._guards = VerificationGuards()
-        self._skipped = SkippedBatches()
+        self._skipped = SkippedBatches() if early is None else early
         self.parked: dict[Parked, None] = {}
         self._seen_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
         self._seen_end = log.end_offset
@@ -190,7 +194,7 @@ class Partition:
         try:
             header = self.would_take(records, acks, zstd_allowed, now_ms)
         except (NotLeaderOrFollower, NotEnoughReplicas):
-            self._skipped.refused(read_header(records), self.shared.loop.time())
+            self.sent_away(records)
             raise
         if header.producer_id >= 0:
             if self._skipped:
@@ -207,6 +211,10 @@ class Partition:
             self._skipped.refused(header, self.shared.loop.time())
             raise
         return base_offset, self.log.end_offset, now_ms if self.topic_config.append_time else -1
+
+    def sent_away(self, records: memoryview) -> None:
+        """A batch was refused for a time before `append` has seen it, and will be sent again."""
+        self._skipped.refused(read_header(records), self.shared.loop.time())
 
     def _check_guard(self, header: BatchHeader, guard: Guard | None) -> None:
         is_asked = self.shared.verifies_transactions

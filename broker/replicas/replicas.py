@@ -11,6 +11,7 @@ from uuid import UUID
 import structlog
 
 from ...base.types import TopicPartition
+from ...protocol.batches import BatchHeader
 from ...protocol.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from ...storage.directories.log_manager import STRAY, Logs
 from ...storage.disk import DiskError, DiskFailed, DiskFull
@@ -18,8 +19,11 @@ from ...storage.log.log import Log
 from .flushing import Flushing
 from .partition import Partition
 from .shared import ReplicaShared
+from .skipped_batches import SkippedBatches
 
 logger = structlog.get_logger(__name__)
+
+EARLY_MAX = 64  # partitions without a replica here of which refused batches are remembered
 
 
 class Replicas:
@@ -43,6 +47,7 @@ class Replicas:
         self._is_known = is_known
         self._is_elsewhere = is_elsewhere
         self._names: dict[UUID, str] = {}
+        self._early: dict[TopicPartition, SkippedBatches] = {}
         self._removed = 0
         flushing.flushed.subscribe(self._flushed)
         flushing.failed.subscribe(self._not_flushed)
@@ -57,6 +62,18 @@ class Replicas:
         if found is None:
             raise NotLeaderOrFollower() if self._is_known(tp) else UnknownTopicOrPartition()
         return found
+
+    def sent_away(self, tp: TopicPartition, header: BatchHeader) -> None:
+        """A batch was refused because `tp` has no replica here; it may have one when the batch comes again,
+        and before that, when the next one comes.
+        """
+        if header.producer_id < 0:
+            return
+        early = self._early.pop(tp, SkippedBatches())
+        early.refused(header, self._shared.loop.time())
+        self._early[tp] = early
+        if len(self._early) > EARLY_MAX:
+            del self._early[next(iter(self._early))]
 
     def find(self, tp: TopicPartition) -> Partition | None:
         """The replica of `tp`, if it is here."""
@@ -106,7 +123,8 @@ class Replicas:
         if held.topic_id is None and topic_id.int:
             with suppress(DiskFull):  # the next start asks once more
                 held.adopt_topic_id(topic_id)
-        partition = Partition(tp, held, self._logs.high_watermarks.get(tp, 0), self._shared)
+        watermark, early = self._logs.high_watermarks.get(tp, 0), self._early.pop(tp, None)
+        partition = Partition(tp, held, watermark, self._shared, early)
         partition.full = self._logs.places.full.get(self._logs.directory_of(tp))
         self.partitions[tp] = partition
         if held.topic_id is not None:

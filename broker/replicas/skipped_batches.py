@@ -8,6 +8,8 @@ librdkafka begins a new producer epoch then, and sends all that is not acknowled
 what is stored already: then it is there twice. A producer that is new to the log may even begin with the
 second batch, and the first one is out of order for ever. So while the batch that belongs before it is one
 that was refused here, the second is refused with NOT_LEADER_OR_FOLLOWER: both come again, in their order.
+It may be refused before this broker has a replica (replicas.py), or because the coordinator of its
+transaction cannot be asked. No leader is named to the producer: one that is told of a leader need not pause.
 What the leader before has been sent, and has not replicated, nobody else has seen: it may be cut off, and the
 producer waits for its answer. So for a time after another broker has led, every gap is refused that way.
 Left to others: the checks of sequences (storage/log/producer_state.py), the append (partition.py).
@@ -50,7 +52,8 @@ class SkippedBatches:
             return
         place = header.producer_id, header.producer_epoch
         sequences = self._of.pop(place, {})
-        sequences[header.base_sequence] = now
+        sequences.pop(header.base_sequence, None)
+        sequences[header.base_sequence] = now  # the latest stand last, here and in `_of`
         if len(sequences) > SEQUENCES_MAX:
             del sequences[next(iter(sequences))]
         self._of[place] = sequences
@@ -61,24 +64,31 @@ class SkippedBatches:
         """Raises NotLeaderOrFollower if the batch that should come before this one was refused, or may be on
         its way from the leader before; then this one comes again, too.
         """
+        self._forget(now)
         if known is not None and known.epoch > header.producer_epoch:
             return  # fenced
-        if self._elsewhere_until and now > self._elsewhere_until:
-            self._elsewhere_until = 0.0
         is_new = known is None or known.epoch != header.producer_epoch
         expected = 0 if known is None or is_new else (known.last_sequence + 1) % SEQUENCES
         ahead = (header.base_sequence - expected) % SEQUENCES
-        if not 0 < ahead < SEQUENCES // 2:
-            return
+        if ahead == 0 or (ahead >= SEQUENCES // 2 and not is_new):
+            return  # what was sent long ago comes again
         awaited = self._awaited((header.producer_id, header.producer_epoch), now)
         missing = min(awaited, default=SEQUENCES) < header.base_sequence if is_new else expected in awaited
         if missing or self._elsewhere_until:
             self.refused(header, now)
             raise NotLeaderOrFollower("a batch before this one is to be sent again: send both")
 
-    def _awaited(self, place: tuple[int, int], now: float) -> set[int]:
-        sequences = self._of.get(place, {})
-        awaited = {sequence for sequence, at in sequences.items() if at + KEPT_S >= now}
-        if sequences and not awaited:
+    def _forget(self, now: float) -> None:
+        """What is not waited for any more. Producers that go on in their order do not ask for it again, and
+        `check` costs each batch something as long as anything is here.
+        """
+        if self._elsewhere_until and now > self._elsewhere_until:
+            self._elsewhere_until = 0.0
+        while self._of:
+            place, sequences = next(iter(self._of.items()))
+            if next(reversed(sequences.values())) + KEPT_S >= now:
+                return
             del self._of[place]
-        return awaited
+
+    def _awaited(self, place: tuple[int, int], now: float) -> set[int]:
+        return {sequence for sequence, at in self._of.get(place, {}).items() if at + KEPT_S >= now}

@@ -9,7 +9,7 @@ from strandline.broker.replicas.local_appends import append_local
 from strandline.broker.replicas.marker_writes import write_marker
 from strandline.broker.replicas.verification_guards import EPOCHS_MAX, GUARDS_MAX, VerificationGuards
 from strandline.protocol.batches import read_header
-from strandline.protocol.errors import ErrorCode, InvalidTxnState
+from strandline.protocol.errors import ErrorCode, InvalidTxnState, OutOfOrderSequenceNumber
 from strandline.protocol.markers import EndMarker
 from tests.broker.replica_harness import TP, ask, batch, outcome, produce, until
 from tests.broker.transaction_harness import PRODUCER, Oracle, Scene, code_of, scene, sent, transactional
@@ -140,9 +140,16 @@ async def test_a_later_batch_does_not_overtake_one_that_must_be_sent_again(tmp_p
         first, second = transactional(b"a"), transactional(b"b", sequence=1)
         assert (await send(play, first))[0] == ErrorCode.NOT_ENOUGH_REPLICAS
         oracle.says = 0
-        assert (await send(play, second))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await send(play, second))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER, "it is sent again, too"
         assert await send(play, first) == (0, 0)
         assert await send(play, second) == (0, 1)
+        assert await play.marked() == 0
+        oracle.says = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        third, fourth = (transactional(b"c", sequence=number) for number in (2, 3))
+        assert (await send(play, third))[0] == ErrorCode.NOT_ENOUGH_REPLICAS
+        oracle.says = 0
+        assert (await send(play, fourth))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER, "nor where it is known"
+        assert [await send(play, each) for each in (third, fourth)] == [(0, 3), (0, 4)]
 
 
 async def test_an_open_transaction_of_an_older_epoch_is_no_proof(tmp_path: Path) -> None:
@@ -195,6 +202,15 @@ async def test_a_refused_batch_of_a_made_up_epoch_stands_in_nobodys_way(tmp_path
         assert (await send(play, transactional(b"a", epoch=9)))[0] == ErrorCode.INVALID_PRODUCER_EPOCH
         oracle.says = 0
         assert await send(play, transactional(b"a")) == (0, 0)
+
+
+def test_a_guard_is_of_the_first_batch_that_has_asked() -> None:
+    """However long ago that was."""
+    guards = VerificationGuards()
+    guard = guards.take(PRODUCER, 0, 3)
+    guards.check(read_header(transactional(b"a", sequence=3)), guard)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        guards.check(read_header(transactional(b"b", sequence=4)), guards.take(PRODUCER, 0, 4))
 
 
 def test_guards_make_room() -> None:

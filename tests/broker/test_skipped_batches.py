@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline.broker.replicas.replicas import EARLY_MAX
 from strandline.broker.replicas.skipped_batches import KEPT_S, PRODUCERS_MAX, SEQUENCES_MAX, SkippedBatches
 from strandline.protocol.batches import SEQUENCES, BatchHeader, read_header
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
@@ -74,6 +75,16 @@ class TestGaps:
         assert not is_skipping(skipped, states, header(131), KEPT_S + 1)
         assert not is_skipping(skipped, states, header(140), 2 * KEPT_S + 1) and not skipped
 
+    def test_who_goes_on_in_order_is_forgotten(self, states: ProducerStates) -> None:
+        """Each batch of the partition is looked at as long as anything is remembered."""
+        skipped = SkippedBatches()
+        skipped.refused(header(0, producer_id=6), 0.0)
+        skipped.refused(header(130), 1.0)
+        states.update(header(130), 130)
+        assert not is_skipping(skipped, states, header(131), KEPT_S + 0.5)
+        assert len(skipped) == 1, "the other producer has not been here for longer"
+        assert not is_skipping(skipped, states, header(132), KEPT_S + 2) and not skipped
+
     def test_after_another_leader_any_gap_may_be_filled(self, states: ProducerStates) -> None:
         skipped = SkippedBatches()
         assert not skipped
@@ -85,6 +96,7 @@ class TestGaps:
         assert not is_skipping(skipped, states, header(0, epoch=1), 2.0)
         assert is_skipping(skipped, states, header(7, producer_id=6), 2.0), "so does who is new here"
         assert not is_skipping(skipped, states, header(0, producer_id=6), 2.0)
+        assert is_skipping(skipped, states, header(SEQUENCES - 9, producer_id=6), 2.0), "however far it is"
         assert is_skipping(skipped, states, header(133), KEPT_S + 1)
         assert not is_skipping(skipped, states, header(140, producer_id=7), KEPT_S + 2), "not for ever"
         assert not is_skipping(skipped, states, header(140), 2 * KEPT_S + 2)
@@ -104,6 +116,9 @@ class TestGaps:
             skipped.refused(header(sequence), 0.0)
         assert len(skipped) == PRODUCERS_MAX
         assert not is_skipping(skipped, ProducerStates(100), header(1)), "the oldest made room"
+        skipped.refused(header(5), 1.0)
+        skipped.refused(header(SEQUENCES_MAX + 5), 1.0)
+        assert is_skipping(skipped, ProducerStates(100), header(6)), "not what was refused again meanwhile"
 
 
 async def test_a_broker_becomes_the_leader_between_two_batches(tmp_path: Path) -> None:
@@ -123,6 +138,24 @@ async def test_a_broker_becomes_the_leader_between_two_batches(tmp_path: Path) -
         await new.close()
 
 
+async def test_a_broker_makes_the_replica_between_two_batches(tmp_path: Path) -> None:
+    """Of a new topic, or after its own start: clients may hear of a leader before it hears of its role."""
+    async with cluster(tmp_path, 1) as stage:
+        client = await stage.members[1].connect()
+        early, late = (produce(batch(b"a", producer_id=5, sequence=number)) for number in range(2))
+        assert outcome(await ask(client, early))[0] == NOT_LEADER
+        assert outcome(await ask(client, produce(batch(b"plain"))))[0] == NOT_LEADER
+        assert outcome(await ask(client, produce(b"none")))[0] == NOT_LEADER
+        for number in range(EARLY_MAX + 1):
+            elsewhere = produce(batch(b"a", producer_id=5, sequence=0), topic="typo", index=number)
+            assert outcome(await ask(client, elsewhere))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert outcome(await ask(client, early))[0] == NOT_LEADER
+        await stage.elect(1, [1])
+        assert outcome(await ask(client, late))[0] == NOT_LEADER, "it may not begin the log"
+        assert [outcome(await ask(client, again)) for again in (early, late)] == [(0, 0), (0, 1)]
+        await client.close()
+
+
 async def test_the_leader_before_is_cut_off_with_a_batch(tmp_path: Path) -> None:
     """Nobody else has seen it, and its producer waits for the answer while the next finds the new leader."""
     async with cluster(tmp_path, 2) as stage:
@@ -134,7 +167,12 @@ async def test_the_leader_before_is_cut_off_with_a_batch(tmp_path: Path) -> None
         await stage.elect(1, [1, 2])
         new = await stage.members[1].connect()
         for ahead in (2, 3, 2):
-            assert outcome(await ask(new, batches[ahead]))[0] == NOT_LEADER
+            told = await ask(new, batches[ahead])
+            assert outcome(told)[0] == NOT_LEADER
+            hint = told.responses[0].partition_responses[0].current_leader
+            assert hint is None and not told.node_endpoints, (
+                "who is named a leader goes there without a pause"
+            )
         for place, again in enumerate(batches[1:4], 1):
             assert outcome(await ask(new, again)) == (0, place)
         await old.close()
