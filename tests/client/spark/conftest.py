@@ -17,8 +17,10 @@ from uuid import UUID
 import pytest
 
 from strandline.base.types import TopicPartition
+from strandline.client.spark import client
 from strandline.client.spark.admission import HAS_ADMISSION_CONTROL
 from strandline.client.spark.offline.reading import _TOLD
+from strandline.client.spark.sink import produce
 from strandline.client.spark.telling import NO_TRACEBACK
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.batches import read_header, stamp
@@ -458,15 +460,16 @@ def heard_anew() -> Iterator[None]:
     os.environ.pop(NO_TRACEBACK, None)
 
 
-@pytest.fixture
-def no_producer_is_left() -> Iterator[None]:
-    """A task's producer stays with its process."""
-    from strandline.client.spark.sink import produce
-
+@pytest.fixture(autouse=True)
+def nothing_stays_with_the_process() -> Iterator[None]:
+    """What tasks leave to the next task of their process: a producer, and connections."""
     yield
     for producer in produce._PRODUCERS.values():
         producer.drop()
     produce._PRODUCERS.clear()
+    for cluster in client._CLUSTERS.values():
+        cluster.close()
+    client._CLUSTERS.clear()
 
 
 @pytest.fixture

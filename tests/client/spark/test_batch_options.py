@@ -10,7 +10,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from strandline.base.types import TopicPartition
 from strandline.client.spark import StrandlineDataSource, snapshot
-from strandline.client.spark.client import SparkCluster, cluster_for
+from strandline.client.spark.client import SparkCluster
 from strandline.client.spark.options import parse
 from strandline.client.spark.plan import PlanError, Span
 from strandline.protocol.apis import Api
@@ -105,7 +105,6 @@ def test_what_has_no_effect_is_told_once(double: Any, caplog: pytest.LogCaptureF
     ]
     (late,) = [record.getMessage() for record in caplog.records[1:]]
     assert "maxTriggerDelay has no effect: it limits a streaming trigger" in late, "told when a batch is read"
-    cluster_for(parse(given).cluster).close()
 
 
 def test_columns_are_chosen_by_name_and_in_order(spark: SparkSession, double: Any) -> None:

@@ -20,8 +20,6 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import BatchBuilder, iterate
 from tests.client.spark.sink_harness import NUMBERS, T0, wanted, write
 
-pytestmark = pytest.mark.usefixtures("no_producer_is_left")
-
 
 def at_request(number: int, harm: Callable[[], Any]) -> Callable[[int], Any]:
     return lambda count: harm() if count == number else None

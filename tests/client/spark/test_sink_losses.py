@@ -31,8 +31,6 @@ from strandline.protocol.records import BatchBuilder
 from tests.client.spark.fetch_harness import Patience
 from tests.client.spark.sink_harness import T0, arrow, wanted, write, write_batches
 
-pytestmark = pytest.mark.usefixtures("no_producer_is_left")
-
 WAIT_S = 60
 
 

@@ -16,7 +16,7 @@ from strandline.protocol.primitives import NO_UUID
 from tests.client.spark.conftest import Double
 from tests.client.spark.sink_harness import NUMBERS, T0, wanted, write
 
-pytestmark = pytest.mark.usefixtures("no_producer_is_left", "small_blocks")
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 T1 = TopicPartition("t", 1)
 WAIT_S = 60
