@@ -225,12 +225,13 @@ class SparkCluster:
         """Give a connection back, with no answer outstanding."""
         self._idle.setdefault(wire.address, []).append(wire)
 
-    def close(self) -> None:
-        """Close the connections that are not in use."""
+    def close(self, unused_seconds: float = 0.0) -> None:
+        """Close the connections that are not in use, or that have not been for so long."""
+        newest = time.monotonic() - unused_seconds
         for wires in self._idle.values():
-            for wire in wires:
+            for wire in [wire for wire in wires if wire.used_at <= newest]:
                 wire.close()
-        self._idle.clear()
+                wires.remove(wire)
 
     def ask(self, address: Address, request: object) -> Any:
         """Send one request to one broker, and wait for the answer.
@@ -377,7 +378,13 @@ _CLUSTERS: dict[tuple[int, ClusterOptions], SparkCluster] = {}
 
 
 def cluster_for(options: ClusterOptions) -> SparkCluster:
-    """This process's cluster: a forked worker does not use its parent's sockets."""
+    """This process's cluster: a forked worker does not use its parent's sockets.
+
+    A worker outlives queries, and brokers that move: what those have left behind is closed by whoever comes
+    next, for nobody would ask for their addresses again.
+    """
+    for cluster in _CLUSTERS.values():
+        cluster.close(IDLE_SECONDS_MAX)
     key = (os.getpid(), options)
     if key not in _CLUSTERS:
         _CLUSTERS[key] = SparkCluster(options)

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+import socket
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from strandline.base.types import TopicPartition
-from strandline.client.spark import StrandlineDataSource
+from strandline.client.spark import StrandlineDataSource, client
 from strandline.client.spark.client import cluster_for
 from strandline.client.spark.options import SourceOptions, parse
 from strandline.client.spark.plan import Span
@@ -21,16 +21,16 @@ from strandline.protocol.compression import Codec
 from strandline.protocol.errors import CorruptMessage
 from strandline.protocol.primitives import Malformed
 from strandline.protocol.records import BatchBuilder
+from strandline.testing.waiting import until
 from tests.client.spark.fetch_harness import Patience
+from tests.patience import HANG_S
 
 T0 = TopicPartition("t", 0)
 
 
 @pytest.fixture
-def options(double: Any) -> Iterator[SourceOptions]:
-    found = parse({"bootstrap.servers": double.servers, "subscribe": "t"})
-    yield found
-    cluster_for(found.cluster).close()
+def options(double: Any) -> SourceOptions:
+    return parse({"bootstrap.servers": double.servers, "subscribe": "t"})
 
 
 def read(options: SourceOptions, end: int, *columns: str) -> list[pa.RecordBatch]:
@@ -88,7 +88,27 @@ def test_planning_outlives_an_outage_and_load_tells_it_at_once(
     patience.then = lambda seconds: double.revive(1) if seconds > 100 and not double.brokers else None
     (part,) = reader.partitions()
     assert patience.seconds > 100 and sum(rows.num_rows for rows in reader.read(part)) == 9
-    cluster.close()
+
+
+def test_what_a_query_has_left_open_is_closed_by_the_next_one(
+    double: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's workers outlive queries, and nobody asks for the connections of one that has ended."""
+    double.log("t").add([(1000, None, b"x", [])])
+    given = {"bootstrap.servers": double.servers, "subscribe": "t"}
+    ended, other = (parse({**given, "kafka.client.id": name}) for name in ("ended", "other"))
+
+    def served() -> set[socket.socket]:
+        every = [each for broker in double.brokers.values() for each in broker.connections]
+        return {each for each in every if each.fileno() != -1}
+
+    assert read(ended, 1, "offset")
+    left = served()
+    assert left and read(other, 1, "offset")
+    assert left < served(), "it may be there again soon"
+    monkeypatch.setattr(client, "IDLE_SECONDS_MAX", 0.0)  # a minute later
+    assert read(other, 1, "offset")
+    until(lambda: not left & served(), HANG_S, "its connections are closed")
 
 
 def grouped(double: Any, **more: str) -> StrandlineReader:
