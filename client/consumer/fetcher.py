@@ -208,6 +208,7 @@ class Fetcher:
     def _take(self, node: int, place: PartitionPosition, data: PartitionData, epoch: int) -> None:
         code = data.error_code
         if code == 0:
+            self._cluster.served(place.partition, node, epoch)
             place.failures = 0
             parting = data.diverging_epoch
             if parting is not None and parting.end_offset >= 0:

@@ -2,9 +2,9 @@
 
 A leader's death should cost the caller nothing but time. So code that meets a lost connection or a deposed
 leader reports it (`doubt`). Then metadata is fetched every 50-100 ms, from any broker that answers, until the
-doubted partition has another leader or epoch, or its leader is reachable again. A broker that accepts
-connections but never answers (a stopped process) is noticed by its silence; once the others no longer list
-it, its connections are closed.
+doubted partition has another leader or epoch, or its leader is reachable or serves it again. A broker that
+accepts connections but never answers (a stopped process) is noticed by its silence; once the others no longer
+list it, its connections are closed.
 Left to others: what is sent (producer/producer.py, consumer/consumer.py, admin/admin.py), sockets
 (connections.py), bookkeeping (metadata.py).
 """
@@ -199,10 +199,17 @@ class Cluster:
 
     def doubt(self, partition: TopicPartition, leader: int, epoch: int) -> None:
         """This leader, at this epoch, did not serve the partition: look for another."""
-        if self._stands(partition, leader, epoch):
+        if self._stands(partition, leader, epoch) and self._doubts.get(partition) != (leader, epoch):
             self._doubts[partition] = (leader, epoch)
             self._fruitless = 0
         self.refresh_soon()
+
+    def served(self, partition: TopicPartition, leader: int, epoch: int) -> None:
+        """This leader has served the partition: if it had refused before, that has passed, and nobody else is
+        to be looked for.
+        """
+        if self._doubts and self._doubts.get(partition) == (leader, epoch):
+            del self._doubts[partition]
 
     def moved(
         self, partition: TopicPartition, leader: int, epoch: int, address: Address | None = None

@@ -130,5 +130,6 @@ async def _ask(
             trouble_met = error_for(code, str(partition))
             cluster.doubt(partition, node, epochs.get(partition, -1))
         else:
+            cluster.served(partition, node, epochs.get(partition, -1))
             found[partition] = result
     return trouble_met

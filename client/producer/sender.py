@@ -255,6 +255,8 @@ class Sender:
                 )
                 self._failed(node, batch, trouble, epochs[batch.partition])
             elif result is None or result.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                if result is not None:
+                    self._cluster.served(batch.partition, node, epochs[batch.partition])
                 self._succeeded(batch, result)
             else:
                 trouble = error_for(result.error_code, result.error_message)

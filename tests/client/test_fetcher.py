@@ -68,7 +68,7 @@ def test_what_an_old_leader_says_late_is_dropped(run: Any, late: PartitionData) 
 
     async def story() -> None:
         view = SimpleNamespace(epoch=lambda partition: 0)
-        cluster: Any = SimpleNamespace(now=lambda: 0.0, view=view)
+        cluster: Any = SimpleNamespace(now=lambda: 0.0, view=view, served=lambda *_: None)
         fetcher = Fetcher(cluster, configure(ConsumerConfig, "h:1", {}))
         place = PartitionPosition(T0)
         place.seek(5)
@@ -89,7 +89,8 @@ def test_what_is_ready_of_a_log_that_lost_the_position_is_dropped_with_it(run: A
     """Else the caller's next record would set a position, and another would be looked up in vain."""
 
     async def story() -> None:
-        cluster: Any = SimpleNamespace(now=lambda: 0.0, view=SimpleNamespace(epoch=lambda partition: 0))
+        view = SimpleNamespace(epoch=lambda partition: 0)
+        cluster: Any = SimpleNamespace(now=lambda: 0.0, view=view, served=lambda *_: None)
         config = configure(ConsumerConfig, "h:1", {"auto_offset_reset": "earliest"})
         fetcher = Fetcher(cluster, config)
         handout = Handout(lambda: fetcher.places, Unpacker(bytes_in, bytes_in, True))
@@ -117,8 +118,9 @@ def test_what_is_ready_of_a_log_that_lost_the_position_is_dropped_with_it(run: A
 
 def test_an_answer_that_is_no_batch_is_told_to_the_caller(run: Any) -> None:
     async def story() -> None:
+        view = SimpleNamespace(epoch=lambda partition: 0)
         cluster: Any = SimpleNamespace(
-            now=lambda: 0.0, view=SimpleNamespace(epoch=lambda partition: 0), pause=lambda failures: 0.0
+            now=lambda: 0.0, view=view, served=lambda *_: None, pause=lambda failures: 0.0
         )
         fetcher = Fetcher(cluster, configure(ConsumerConfig, "h:1", {}))
         place = PartitionPosition(T0)
