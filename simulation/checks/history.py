@@ -109,7 +109,8 @@ class History:
     def acknowledged(self, value: int, offset: int, at_s: float) -> None:
         """`value` was acknowledged; offset -1 if the response does not say where."""
         send = self.sends[value]
-        send.outcome, send.offset, send.settled_s = Outcome.ACKNOWLEDGED, offset, at_s
+        send.offset, send.settled_s = offset, at_s
+        send.outcome = Outcome.ACKNOWLEDGED  # last: another thread may look at it
 
     def refused(self, value: int, at_s: float) -> None:
         """`value` was refused, and no attempt to send it can have succeeded.
@@ -163,8 +164,9 @@ class History:
 
     @property
     def acknowledgements(self) -> list[Send]:
-        """Acknowledged records, in the order of the acknowledgements."""
-        done = [send for send in self.sends.values() if send.outcome is Outcome.ACKNOWLEDGED]
+        """Acknowledged records, in the order of their acknowledgements; others may send meanwhile."""
+        sends = list(self.sends.values())  # in one step: a thread that sends cannot come in between
+        done = [send for send in sends if send.outcome is Outcome.ACKNOWLEDGED]
         return sorted(done, key=lambda send: send.settled_s)
 
     def longest_gap_s(

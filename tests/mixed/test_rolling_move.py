@@ -46,10 +46,10 @@ class Step:
 
     def gap_s(self, load: Workload) -> float:
         receipts: dict[TopicPartition, list[float]] = {}
-        for send in load.history.sends.values():
+        for send in load.history.acknowledgements:
             if self.began_s <= send.settled_s <= self.ended_s:
                 receipts.setdefault(send.partition, []).append(send.settled_s)
-        return max(after - before for times in receipts.values() for before, after in pairwise(sorted(times)))
+        return max(after - before for times in receipts.values() for before, after in pairwise(times))
 
 
 def move(

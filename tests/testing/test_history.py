@@ -3,6 +3,8 @@
 The cases are small ones of Jepsen's Kafka test, and those of the anomalies that it does not know.
 """
 
+import sys
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -198,3 +200,25 @@ def test_gaps_are_those_of_the_slowest_partition() -> None:
     assert history.longest_gap_s() == pytest.approx(2.9)
     assert history.longest_gap_s([Q]) == pytest.approx(2.9)
     assert history.longest_gap_s(since_s=4.2) == pytest.approx(0.2)
+
+
+def test_gaps_are_looked_for_while_another_thread_sends() -> None:
+    """As drills do, whose load goes on meanwhile."""
+    history, sent = History(), threading.Event()
+
+    def send() -> None:
+        for value in range(100_000):
+            history.sending(value, P, value / 1000)
+            history.acknowledged(value, value, value / 1000)
+        sent.set()
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        sender = threading.Thread(target=send)
+        sender.start()
+        while not sent.is_set():
+            assert history.longest_gap_s() < 1
+        sender.join()
+    finally:
+        sys.setswitchinterval(usual)
