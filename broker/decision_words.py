@@ -102,6 +102,13 @@ def _elected(values: Values) -> str:
     )
 
 
+def _reduced(values: Values) -> str:
+    before, isr = values["isr_before"], values["isr"]
+    if sorted(before) == sorted(isr):  # all replicas are told anew
+        return f"broker {values['leader']} leads on in epoch {values['epoch']}; ISR {_ids(isr)}"
+    return f"ISR {_ids(before)} reduced to {_ids(isr)} in epoch {values['epoch']}"
+
+
 def _became_controller(values: Values) -> str:
     suspected = f"; suspected: {_ids(values['suspected'])}" if values["suspected"] else ""
     return (
@@ -136,7 +143,7 @@ OF_CONTROLLER: dict[str, Say] = {
     # about a partition
     "created": _created,
     "elected": _elected,
-    "isr_reduced": lambda v: f"ISR {_ids(v['isr_before'])} reduced to {_ids(v['isr'])} in epoch {v['epoch']}",
+    "isr_reduced": _reduced,
     "went_offline": lambda v: f"offline: no member of the ISR {_ids(v['isr'])} may lead",
     "may_have_lost": lambda v: f"broker {v['leader']} may lack acknowledged records",
     "write_overtaken": lambda v: "the decision was overtaken by another write",

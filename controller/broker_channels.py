@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -31,6 +31,7 @@ from .control_requests import VERSIONS, ControlRequest, RequestBuilder
 from .failure_detector import FailureDetector, Patience, Standing
 from .planning import plans
 from .planning.state import Broker, ClusterState, LogEnd
+from .refusals import Refusals
 from .self_doubt import Doubt
 
 logger = structlog.get_logger(__name__)
@@ -38,6 +39,7 @@ logger = structlog.get_logger(__name__)
 QUEUE_MAX = 10_000
 PARTITION_S = 0.01  # additional patience for each partition of a request
 ASKED_AT_ONCE = 1_000  # logs; with KIP-966 a broker answers for no more
+STALE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 
 Post = Callable[[plans.Event], None]
 
@@ -213,6 +215,8 @@ class _Channel:
         self._progress = asyncio.Event()
         self._patience = patience
         self._reports = reports
+        self._refusals = Refusals()
+        self._taking_up: asyncio.TimerHandle | None = None
         self._finished = False
         self._is_cut = False  # as last reported
         self.hangs = False  # it has been sent a request, and has not answered it for long
@@ -228,6 +232,8 @@ class _Channel:
         self._is_cut = former._is_cut
         for request in former._requests:
             self.push(request)
+        if refused := former._refusals.take():
+            self._refused(refused)
 
     def push(self, request: ControlRequest) -> None:
         """Append to the queue."""
@@ -246,6 +252,8 @@ class _Channel:
         """Nobody needs to wait for this broker any more."""
         self._finished = True
         self._progress.set()
+        if self._taking_up is not None:
+            self._taking_up.cancel()
 
     async def heard(self, mark: int) -> None:
         """Wait for the answers to the first `mark` requests, as long as the broker can be reached."""
@@ -330,12 +338,33 @@ class _Channel:
             self._reports.fenced(f"broker {self.broker.id} knows a newer controller")
         elif code != ErrorCode.NONE:
             logger.warning("control_request_refused", broker=self.broker.id, code=code)
+            if request.roles and self.broker.is_kafkas and code not in STALE:
+                self._refused({role.partition: role.state.leader_epoch for role in request.roles})
         if request.deletes:
             failed = _failed(request.deletes, answer)
             done = request.deletes - failed
             self._reports.post(plans.ReplicasDeleted(self.broker.id, done, failed))
         elif request.topics and code == ErrorCode.NONE:
             self._reports.post(_answered(self.broker, request, answer))
+
+    def _refused(self, roles: Mapping[TopicPartition, int]) -> None:
+        loop = asyncio.get_running_loop()
+        wait_s = self._refusals.refused(roles, loop.time())
+        if wait_s is not None:
+            self._taking_up = loop.call_later(wait_s, self._take_up)
+        elif self._refusals.is_hopeless:
+            logger.error("refused_roles_given_up", broker=self.broker.id, rounds=self._refusals.rounds)
+
+    def _take_up(self) -> None:
+        """Have what was refused given anew, in a new leader epoch, which Kafka's broker obeys."""
+        roles = self._refusals.take()
+        logger.warning(
+            "refused_roles_given_anew",
+            broker=self.broker.id,
+            partitions=len(roles),
+            round=self._refusals.rounds,
+        )
+        self._reports.post(plans.RolesRefused(self.broker.id, self.broker.incarnation, roles))
 
     def died(self) -> None:
         """The broker cannot be reached, and does not answer through ZooKeeper either."""

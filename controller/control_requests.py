@@ -50,6 +50,7 @@ class ControlRequest:
     asks: tuple[TopicPartition, ...] = ()  # the partitions of a question, in its order
     topics: tuple[str, ...] = ()  # the topics of a LeaderAndIsr, in its order: the answer has only ids
     leads: Mapping[TopicPartition, int] = field(default_factory=dict)  # leader epochs it gives the broker
+    roles: tuple[PartitionRole, ...] = ()  # of a LeaderAndIsr
     partitions: int = 0  # how many partitions the broker must handle, each of which may take a moment
 
 
@@ -103,6 +104,7 @@ class RequestBuilder:
                 for role in command.roles
                 if role.state.leader == command.broker
             },
+            roles=command.roles,
             partitions=len(command.roles),
         )
 

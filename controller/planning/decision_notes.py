@@ -247,6 +247,8 @@ def _cause(before: ClusterState, after: ClusterState, event: plans.Event) -> str
             return f"broker {broker} answers again"
         case plans.ReplicasAnswered(broker):
             return f"broker {broker} reported its offline and full replicas"
+        case plans.RolesRefused(broker):
+            return f"broker {broker} of Apache Kafka refused its roles, and takes them in a new epoch"
         case plans.ShutdownWanted(broker, _):
             return f"broker {broker} is shutting down"
         case plans.EndsAnswered(broker):

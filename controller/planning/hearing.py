@@ -1,8 +1,10 @@
-"""Which leaders have yet to confirm a LeaderAndIsr, and which replicas may be in failed directories. Pure.
+"""Which leaders have yet to confirm a LeaderAndIsr, which roles are refused, and which replicas may be in
+failed directories. Pure.
 
 A leader leads once it has been told. Replicas of a broker with failed log directories count again once it has
 said which of them it can use. Both follow from answers to LeaderAndIsr. What an earlier controller has sent
-is not known here, and counts as heard.
+is not known here, and counts as heard. What a broker of Kafka has refused in one leader epoch, it takes in
+the next one (controller/refusals.py).
 Left to others: what follows for leaders (elections.py), sending and hearing (controller/broker_channels.py).
 """
 
@@ -28,6 +30,30 @@ def told(state: ClusterState, led: Mapping[TopicPartition, int]) -> ClusterState
     if not (state.untold and led):
         return state
     return replace(state, untold={q: e for q, e in state.untold.items() if led.get(q, -1) < e})
+
+
+def refused(state: ClusterState, roles: Mapping[TopicPartition, int]) -> ClusterState:
+    """A broker does not take its roles in these epochs. Those that are over do not matter."""
+    due = {
+        q: epoch
+        for q, epoch in roles.items()
+        if q in state.partitions and epoch >= state.partitions[q].leader_epoch
+    }
+    return replace(state, refused={**state.refused, **due}) if due else state
+
+
+def is_refused(state: ClusterState, partition: TopicPartition, known: PartitionState) -> bool:
+    """Whether a broker does not take its role in the present epoch."""
+    return bool(state.refused) and state.refused.get(partition, -1) >= known.leader_epoch
+
+
+def still_refused(
+    state: ClusterState, written: Mapping[TopicPartition, PartitionState]
+) -> Mapping[TopicPartition, int]:
+    """`refused` after these writes: with a new epoch it is over."""
+    if not state.refused:
+        return state.refused
+    return {q: e for q, e in state.refused.items() if q not in written or written[q].leader_epoch <= e}
 
 
 def waits_in_vain(state: ClusterState, partition: TopicPartition) -> bool:

@@ -210,6 +210,7 @@ def _topics_read(state: ClusterState, event: plans.TopicsRead) -> Plan:
         in_flight=waiting,
         deletions=pending,
         untold={q: epoch for q, epoch in state.untold.items() if q.topic not in lost},
+        refused={q: epoch for q, epoch in state.refused.items() if q.topic not in lost},
         unshown=frozenset(q for q in state.unshown if q.topic not in lost),
         broken=frozenset(q for q in state.broken if q.topic not in lost and q.topic not in event.topics),
     )
@@ -290,6 +291,7 @@ def _states_written(state: ClusterState, event: plans.StatesWritten) -> Plan:
         state.with_partitions({q: s for q, s in newest.items() if state.replicas(q)}),
         in_flight={q: s for q, s in state.in_flight.items() if q not in done},
         untold=hearing.begun(state, newest),
+        refused=hearing.still_refused(state, newest),
         unshown=state.unshown.difference(event.written),
     )
     written = sorted(q for q in event.written if state.replicas(q) and not state.is_ending(q.topic))
@@ -341,6 +343,14 @@ def _answered(state: ClusterState, event: plans.ReplicasAnswered) -> Plan:
     news = [update_metadata(state, state.live, told)] if told else []
     state, resumed = topic_deletion.resume(state)
     return state, [*repairs, *news, *resumed]
+
+
+def _roles_refused(state: ClusterState, event: plans.RolesRefused) -> Plan:
+    """Begin a new epoch of each: all its replicas are told, and the broker takes what it refused."""
+    if (event.broker, event.incarnation) != state.start_of(event.broker):
+        return state, []
+    state = hearing.refused(state, event.roles)
+    return _judge(state, sorted(q for q in event.roles if q in state.partitions))
 
 
 def _shutdown_wanted(state: ClusterState, event: plans.ShutdownWanted) -> Plan:
@@ -431,6 +441,7 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], Plan]] = {
     plans.StatesWritten: _states_written,
     plans.LogDirsChanged: _log_dirs_changed,
     plans.ReplicasAnswered: _answered,
+    plans.RolesRefused: _roles_refused,
     plans.ShutdownWanted: _shutdown_wanted,
     plans.EndsAnswered: _ends_answered,
     plans.AskAgainDue: lambda state, event: _judge(

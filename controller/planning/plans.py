@@ -142,6 +142,15 @@ class ReplicasAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class RolesRefused:
+    """An incarnation of a broker of Apache Kafka refuses these roles, in these leader epochs, for good."""
+
+    broker: int
+    incarnation: int
+    roles: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownWanted:
     """A broker asks for a controlled shutdown."""
 
@@ -229,6 +238,7 @@ Event = (
     | StatesWritten
     | LogDirsChanged
     | ReplicasAnswered
+    | RolesRefused
     | ShutdownWanted
     | EndsAnswered
     | AskAgainDue

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from ...base.types import NO_LEADER, TopicPartition
 from ...protocol.errors import InvalidReplicaAssignment, NoReassignmentInProgress
-from . import elections
+from . import elections, hearing
 from .assignment import Assignment
 from .plans import Command, SendStopReplica, StatesWritten, WriteAssignments
 from .state import ClusterState, Departure, PartitionState, Topic
@@ -66,7 +66,8 @@ def next_state(
         chosen = elections.next_state(without, partition, known, bounced)
         return chosen or _renewed(state, known)
     chosen = elections.next_state(state, partition, known, bounced)
-    if chosen is not None or partition not in state.unannounced:
+    is_due = partition in state.unannounced or hearing.is_refused(state, partition, known)
+    if chosen is not None or not is_due:
         return chosen
     is_led = elections.is_electable(state, known.leader, partition, known)
     return _renewed(state, known) if is_led else None  # the next leader is told with its election
@@ -101,7 +102,7 @@ def _may_shed(
 
 
 def _renewed(state: ClusterState, known: PartitionState) -> PartitionState:
-    """The same state in a new epoch, so that the leader learns the current replicas."""
+    """The same state in a new epoch, so that the leader learns the current replicas, or all take it."""
     joined = dict(known.isr_epochs)
     if known.leader != NO_LEADER and known.leader in state.brokers:
         joined |= state.joined([known.leader])

@@ -206,6 +206,7 @@ class ClusterState:
     `unheard`: replicas of a broker with failed directories that has not said yet whether they lie in one;
     `undeleted`: replicas that have moved away from the broker and could not be deleted there.
     `untold`: leader epochs that this controller has begun, and whose leader has not confirmed that it knows.
+    `refused`: leader epochs in which a broker of Kafka does not take its role.
     `unshown`: partitions with news that brokers are not told yet, because they are being written.
     `partitions` is what ZooKeeper is known to hold; `in_flight` is what has been written since, unconfirmed.
     """
@@ -225,6 +226,7 @@ class ClusterState:
     unheard: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
     undeleted: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
     untold: Mapping[TopicPartition, int] = field(default_factory=dict)
+    refused: Mapping[TopicPartition, int] = field(default_factory=dict)
     unshown: frozenset[TopicPartition] = frozenset()
     departures: Mapping[TopicPartition, Departure] = field(default_factory=dict)
     unannounced: frozenset[TopicPartition] = frozenset()  # their leaders do not know their replicas yet

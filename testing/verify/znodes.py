@@ -1,4 +1,5 @@
-"""What ZooKeeper knows of partitions: who is in the ISR now, and whether every state is one that may be.
+"""What ZooKeeper knows of partitions: who is in the ISR now, whether every state is one that may be, which
+topics are being deleted.
 
 Brokers are not asked, for a broker that is cut off does not hear of a new ISR. Left to others: the session
 (zookeeper/kazoo_client.py).
@@ -11,7 +12,7 @@ from typing import Any, Self
 from ...base.types import TopicPartition
 from ...client.loop_thread import LoopThread
 from ...zookeeper.client import NoNode
-from ...zookeeper.documents import state_path
+from ...zookeeper.documents import CONTROLLER, DELETE_TOPICS, state_path
 from ...zookeeper.kazoo_client import KazooZkClient
 
 SESSION_MS, CONNECT_S = 10_000, 20.0
@@ -60,6 +61,20 @@ class Znodes:
         except NoNode:
             return False
         return True
+
+    def controller(self) -> int | None:
+        """The broker that is controller now."""
+        try:
+            return int(self.document(CONTROLLER)["brokerid"])
+        except NoNode:
+            return None
+
+    def deleted(self) -> list[str]:
+        """The topics that somebody wants deleted, and that are not yet."""
+        try:
+            return sorted(self._thread.run(lambda: self._client.children(DELETE_TOPICS)))
+        except NoNode:
+            return []
 
     def is_mixed(self) -> bool:
         """Whether a broker of Apache Kafka is registered."""

@@ -190,6 +190,12 @@ def answered(state: ClusterState, found: re.Match[str]) -> plans.Event:
     )
 
 
+def refused(state: ClusterState, found: re.Match[str]) -> plans.Event:
+    b, k = state.start_of(int(found[1]))
+    roles = {q: state.partitions[q].leader_epoch for q in partitions(found[3]) if q in state.partitions}
+    return plans.RolesRefused(b, int(found[2] or k), roles)
+
+
 def said(state: ClusterState, found: re.Match[str]) -> plans.Event:
     ends = {
         TopicPartition(topic, int(number)): (int(end), int(epoch))
@@ -259,6 +265,7 @@ EVENTS: dict[str, object] = {
         dict.fromkeys(partitions(f[1]), partition_state(f[2], 5))
     ),
     r"leaders report new ISRs of (.+)": lambda s, f: plans.IsrsChanged(tuple(sorted(partitions(f[1])))),
+    r"broker (\d+)(?: at its (\d+)\S+ start)? refuses (.+)": refused,
     r"broker (\d+) wants to stop": lambda s, f: plans.ShutdownWanted(
         int(f[1]), s.brokers[int(f[1])].incarnation
     ),
