@@ -43,17 +43,8 @@ def refused(state: ClusterState, roles: Mapping[TopicPartition, int]) -> Cluster
 
 
 def is_refused(state: ClusterState, partition: TopicPartition, known: PartitionState) -> bool:
-    """Whether a broker does not take its role in the present epoch."""
+    """Whether a broker does not take its role in the present epoch. What it refused before that is over."""
     return bool(state.refused) and state.refused.get(partition, -1) >= known.leader_epoch
-
-
-def still_refused(
-    state: ClusterState, written: Mapping[TopicPartition, PartitionState]
-) -> Mapping[TopicPartition, int]:
-    """`refused` after these writes: with a new epoch it is over."""
-    if not state.refused:
-        return state.refused
-    return {q: e for q, e in state.refused.items() if q not in written or written[q].leader_epoch <= e}
 
 
 def waits_in_vain(state: ClusterState, partition: TopicPartition) -> bool:

@@ -291,7 +291,6 @@ def _states_written(state: ClusterState, event: plans.StatesWritten) -> Plan:
         state.with_partitions({q: s for q, s in newest.items() if state.replicas(q)}),
         in_flight={q: s for q, s in state.in_flight.items() if q not in done},
         untold=hearing.begun(state, newest),
-        refused=hearing.still_refused(state, newest),
         unshown=state.unshown.difference(event.written),
     )
     written = sorted(q for q in event.written if state.replicas(q) and not state.is_ending(q.topic))

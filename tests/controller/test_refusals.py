@@ -1,6 +1,7 @@
 """A broker of Kafka that refuses its roles is given them anew, at growing intervals, and not for ever."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
 
@@ -27,7 +28,7 @@ from strandline.zookeeper.documents import Endpoint
 from tests.listener import Listener, read_request
 from tests.patience import HANG_S
 
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 OURS, THEIRS = 3, KAFKAS + 900
 PATIENCE = Patience(suspect_after_s=5.0, retry_every_s=0.02, answer_within_s=HANG_S)
 
@@ -77,8 +78,10 @@ class Refusing:
             writer.writelines(frame_response(head.api_key, head.version, head.correlation_id, answer))
 
 
-def sent(incarnation: int, peer: Refusing, roles: list[tuple[TopicPartition, int]]) -> list[plans.Event]:
-    """What is told of when such a broker gets these orders."""
+def sent(
+    incarnation: int, peer: Refusing, roles: list[tuple[TopicPartition, int]], moves: bool = False
+) -> list[plans.Event]:
+    """What is told of when such a broker gets these orders, and then may move to another address."""
     events: list[plans.Event] = []
 
     async def scene() -> None:
@@ -86,7 +89,7 @@ def sent(incarnation: int, peer: Refusing, roles: list[tuple[TopicPartition, int
         reports = Reports(events.append, lambda reason: None, lambda why: None, lambda failure: None)
         announcer = Announcer(RequestBuilder(1, 5, "INTERNAL"), PATIENCE, reports, cast(Challenger, None))
         there = Broker(2, incarnation, 1, endpoints=(Endpoint("INTERNAL", "127.0.0.1", port),))
-        topic = Topic("t", UUID(int=7), {0: (2,), 1: (2,)})
+        topic = Topic("t", UUID(int=7), {0: (2,), 1: (2,), 2: (2,)})
         state = ClusterState(5, brokers={2: there}, topics={"t": topic})
         try:
             announcer.follow(state)
@@ -96,6 +99,11 @@ def sent(incarnation: int, peer: Refusing, roles: list[tuple[TopicPartition, int
                 announcer.send_leader_and_isr(state, plans.SendLeaderAndIsr(2, (role,)))
             async with asyncio.timeout(HANG_S):
                 await announcer.heard([2])
+                if moves:
+                    there = replace(there, endpoints=(Endpoint("INTERNAL", "localhost", port),))
+                    announcer.follow(replace(state, brokers={2: there}))
+                if incarnation == OURS:
+                    assert announcer._channels[2]._refusals.rounds == 0
                 while incarnation == THEIRS and not any(isinstance(e, plans.RolesRefused) for e in events):
                     await asyncio.sleep(0.005)
         finally:
@@ -111,9 +119,15 @@ def test_what_a_broker_of_kafka_refuses_is_taken_up_once_for_all_requests(
 ) -> None:
     monkeypatch.setattr(refusals, "FIRST_S", 0.3)
     peer = Refusing(ErrorCode.STALE_BROKER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    told = sent(THEIRS, peer, [(T0, 1), (T0, 2), (T1, 4), (T0, 3)])
+    told = sent(THEIRS, peer, [(T2, 1), (T0, 2), (T1, 4), (T0, 3)])
     assert len(peer.heard) == 4
     assert told == [plans.RolesRefused(2, THEIRS, {T0: 3, T1: 4})], "the first one was of another session"
+
+
+def test_what_was_refused_at_an_address_is_taken_up_at_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "FIRST_S", 0.3)
+    peer = Refusing(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert sent(THEIRS, peer, [(T0, 1)], moves=True) == [plans.RolesRefused(2, THEIRS, {T0: 1})]
 
 
 def test_a_broker_of_ours_that_refuses_has_its_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
