@@ -353,13 +353,13 @@ class _Channel:
         if wait_s is not None:
             self._taking_up = loop.call_later(wait_s, self._take_up)
         elif self._refusals.is_hopeless:
-            logger.error("refused_roles_given_up", broker=self.broker.id, rounds=self._refusals.rounds)
+            logger.error("refused_roles_abandoned", broker=self.broker.id, rounds=self._refusals.rounds)
 
     def _take_up(self) -> None:
         """Have what was refused given anew, in a new leader epoch, which Kafka's broker obeys."""
         roles = self._refusals.take()
         logger.warning(
-            "refused_roles_given_anew",
+            "refused_roles_renewed",
             broker=self.broker.id,
             partitions=len(roles),
             round=self._refusals.rounds,

@@ -60,7 +60,7 @@ def test_a_broker_that_did_not_make_a_replica_takes_its_roles_in_a_new_epoch(
             until(lambda topic=topic: len(znodes.isr(topic, 0)) == 2, WITHIN_S, f"it follows {topic} again")
     told = there.cluster.brokers[OURS].log.read_text()
     assert "control_request_refused" in told, "it has made the replica: this story was not told"
-    assert told.count("refused_roles_given_anew") == 1
+    assert told.count("refused_roles_renewed") == 1
 
 
 def test_a_deletion_that_kafkas_controller_has_begun_is_completed(tmp_path: Path) -> None:
