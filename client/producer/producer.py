@@ -14,7 +14,7 @@ Why: docs/decisions/0014-send-is-a-plain-function.md
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from operator import index as whole_number
 from random import Random
 from types import TracebackType
@@ -105,24 +105,23 @@ class Producer:
     async def close(self, *, flush: bool = True) -> None:
         """Send what is queued (unless `flush` is false), then stop and disconnect. May be called twice.
 
-        A transaction that is still open is aborted.
+        A transaction that is still open is aborted. Cancelled, it gives up what is queued, and disconnects.
         """
         if self._closed:
             return
-        if self._transactions is not None:
-            await self._transactions.stop()
-        elif flush and self._sender is not None:
-            await self.flush()
-        self._closed = True
         try:
-            await self._tasks.stop()
+            if self._transactions is not None:
+                await self._transactions.stop()
+            elif flush and self._sender is not None:
+                await self.flush()
         finally:
-            try:
+            self._closed = True
+            async with AsyncExitStack() as steps:
+                steps.callback(self._interceptors.tell, lambda one: one.close())
+                steps.push_async_callback(self._cluster.stop)
                 if self._sender is not None:
-                    await self._sender.stop()
-            finally:
-                await self._cluster.stop()
-                self._interceptors.tell(lambda one: one.close())
+                    steps.push_async_callback(self._sender.stop)
+                await self._tasks.stop()
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -53,6 +54,21 @@ def test_the_blocking_faces_do_the_same_and_leave_no_thread(servers: list[str]) 
     assert threading.active_count() == before
     with pytest.raises(RuntimeError):
         producer.flush()
+
+
+def test_an_interrupt_amid_close_leaves_no_connection(
+    servers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(servers)
+    opened = [connection for _, connection in producer._inner._cluster.links.all()]
+
+    async def interrupted() -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(producer._inner, "flush", interrupted)
+    with pytest.raises(CancelledError):
+        producer.close()
+    assert opened and all(connection.closed.done() for connection in opened)
 
 
 def test_admin_creates_describes_and_deletes(run: Any) -> None:

@@ -360,6 +360,36 @@ def test_memory_is_bounded(run: Any) -> None:
     run(story())
 
 
+def test_a_close_that_is_cancelled_gives_up_what_is_queued_and_disconnects(run: Any) -> None:
+    """A timeout round it, or a task that is cancelled while its `async with` ends: nobody closes it again."""
+
+    async def story() -> None:
+        async with Double(2) as double, asyncio.timeout(HANG_S):
+            double.topic("t")
+            asked = asyncio.Event()
+
+            def swallow(broker: Any, api: int, request: Any) -> Any:
+                if api == Api.PRODUCE:
+                    asked.set()
+                    return SWALLOW
+                return None
+
+            double.hook = swallow
+            producer = await Producer(double.servers).start()
+            stuck = producer.send("t", b"x")
+            closing = asyncio.ensure_future(producer.close())
+            await asked.wait()
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            with pytest.raises(NetworkException, match="was closed before the record was acknowledged"):
+                await stuck
+            while any(broker.links for broker in double.brokers.values()):
+                await asyncio.sleep(0.001)
+
+    run(story())
+
+
 def test_topics_come_late_or_never(run: Any) -> None:
     async def story() -> None:
         async with Double(1) as double, Producer(double.servers, max_block_ms=1500) as producer:
