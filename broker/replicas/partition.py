@@ -496,6 +496,8 @@ class Partition:
         follower = self.following
         assert follower is not None, "only followers restart"
         self.log.restart_at(effect.offset, self.shared.clock.wall_ms(), sync=False)
+        if effect.offset > 0:
+            self._skipped.began_later()
         follower.restarted()
 
     # Roles begin and end.

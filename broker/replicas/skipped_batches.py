@@ -29,10 +29,11 @@ SEQUENCES_MAX = 64  # per producer, likewise; clients have at most five requests
 class SkippedBatches:
     """What was refused in one partition: by producer id and epoch the first sequences, and when."""
 
-    __slots__ = ("_elsewhere_until", "_of")
+    __slots__ = ("_elsewhere_until", "_lacks_producers", "_of")
 
     def __init__(self) -> None:
         self._of: dict[tuple[int, int], dict[int, float]] = {}
+        self._lacks_producers = False  # who wrote only what this replica never had is unknown to it
         self._elsewhere_until = 0.0  # until then the leader before may hold what is missing; 0: it has none
 
     def __len__(self) -> int:
@@ -45,6 +46,12 @@ class SkippedBatches:
     def taken_over(self, now: float) -> None:
         """Another broker has led until now, and may have been sent batches that are not here."""
         self._elsewhere_until = now + KEPT_S
+
+    def began_later(self) -> None:
+        """The log begins behind records that this replica has not seen. Whoever is unknown to it has probably
+        written those, and goes on in its order: a gap is no surprise, and nobody fills it.
+        """
+        self._lacks_producers = True
 
     def refused(self, header: BatchHeader, now: float) -> None:
         """This batch was refused, and will be sent again."""
@@ -74,7 +81,7 @@ class SkippedBatches:
             return  # what was sent long ago comes again
         awaited = self._awaited((header.producer_id, header.producer_epoch), now)
         missing = min(awaited, default=SEQUENCES) < header.base_sequence if is_new else expected in awaited
-        if missing or self._elsewhere_until:
+        if missing or (self._elsewhere_until and not (known is None and self._lacks_producers)):
             self.refused(header, now)
             raise NotLeaderOrFollower("a batch before this one is to be sent again: send both")
 

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from strandline.base.types import Offset
 from strandline.broker.replicas.replicas import EARLY_MAX
 from strandline.broker.replicas.skipped_batches import KEPT_S, PRODUCERS_MAX, SEQUENCES_MAX, SkippedBatches
 from strandline.protocol.batches import SEQUENCES, BatchHeader, read_header
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
 from strandline.protocol.messages.control import TopicConfigEntry
+from strandline.replication.effects import RestartAt
 from strandline.storage.log.producer_state import ProducerStates
 from tests.broker.replica_harness import ask, batch, cluster, outcome, produce
 
@@ -190,6 +192,28 @@ async def test_a_gap_that_nobody_will_fill_is_out_of_order(tmp_path: Path, how: 
         first, gap = (produce(batch(b"a", producer_id=5, sequence=number)) for number in (0, 2))
         assert outcome(await ask(client, first)) == (0, 0)
         assert outcome(await ask(client, gap))[0] == OUT_OF_ORDER
+        await client.close()
+
+
+async def test_a_producer_whose_records_are_gone_goes_on_at_a_replica_that_never_had_them(
+    tmp_path: Path,
+) -> None:
+    """As after a reassignment, or when what a broker missed was deleted meanwhile."""
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(2, [1, 2])
+        await stage.silence(1)
+        stage.members[1].partition.restart(RestartAt(Offset(40)))
+        await stage.elect(1, [1, 2])
+        client = await stage.members[1].connect()
+        gone, further, refused, behind = (
+            produce(batch(b"a", producer_id=producer, sequence=number), acks=1)
+            for producer, number in ((5, 20), (5, 23), (6, 8), (6, 9))
+        )
+        assert outcome(await ask(client, gone)) == (0, 40)
+        assert outcome(await ask(client, further))[0] == NOT_LEADER, "what is known must fit"
+        stage.members[1].partition.sent_away(memoryview(batch(b"a", producer_id=6, sequence=8)))
+        assert outcome(await ask(client, behind))[0] == NOT_LEADER
+        assert [outcome(await ask(client, each)) for each in (refused, behind)] == [(0, 41), (0, 42)]
         await client.close()
 
 
