@@ -157,7 +157,8 @@ class Connection(asyncio.BufferedProtocol):
     async def close(self) -> None:
         """End the connection; requests still waiting fail with ConnectionLost. May be called twice.
 
-        What was written already (acks=0) gets a moment to leave.
+        What was written already (acks=0) gets a moment to leave. A peer that takes nothing would hold the
+        connection, so what is left then is dropped.
         """
         self._cause = self._cause or ConnectionLost(
             f"the connection to {self.address} was closed by this client"
@@ -165,9 +166,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
         self._lose(self._cause)
-        await asyncio.wait([self.closed], timeout=CLOSE_SECONDS_MAX)
-        if not self.closed.done():
-            self._abort(self._cause)
+        try:
+            await asyncio.wait([self.closed], timeout=CLOSE_SECONDS_MAX)
+        finally:
+            if not self.closed.done():
+                self._cut()
 
     async def negotiate(self, deadline: float, highest: Versions) -> None:
         """Ask what the other end speaks, and agree on versions. Raises ConnectionLost, RequestExpired."""
@@ -231,10 +234,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _abort(self, cause: BaseException) -> None:
         self._cause = self._cause or cause
-        if self._transport is not None and not self._lost:
+        if not self._lost:
+            self._cut()
+        self._lose(self._cause)
+
+    def _cut(self) -> None:
+        if self._transport is not None:
             _drop_unsent(self._transport.get_extra_info("socket"))
             self._transport.abort()
-        self._lose(self._cause)
 
     def _lose(self, cause: BaseException) -> None:
         if self._lost:

@@ -7,6 +7,7 @@ Left to others: who is where (metadata.py), what a loss means (cluster.py).
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from random import Random
 from ssl import SSLContext
 
@@ -106,8 +107,9 @@ class Links:
 
     async def close(self) -> None:
         """Close every connection. The tasks that dial must have ended."""
-        for connection in list(self._open.values()):
-            await connection.close()
+        async with AsyncExitStack() as steps:  # each of them, also if this is cancelled meanwhile
+            for connection in reversed(self._open.values()):
+                steps.push_async_callback(connection.close)
 
     async def _connect(self, key: Key, future: asyncio.Future[Connection]) -> None:
         address, _ = key

@@ -407,6 +407,31 @@ def test_a_dial_under_way_does_not_outlive_the_client(run: Any) -> None:
     run(story())
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_what_a_broker_does_not_take_keeps_no_connection_open(run: Any, cancelled: bool) -> None:
+    """One that hangs reads nothing, and the system would go on trying for as long as its machine stands."""
+
+    async def story() -> None:
+        async with Double(1) as double, asyncio.timeout(HANG_S):
+            (address,) = double.servers
+            cluster = Cluster(ClientConfig(bootstrap_servers=[address]))
+            await cluster.start()
+            (link,) = double.brokers[1].links
+            link.transport.pause_reading()
+            ((_, connection),) = cluster.links.all()
+            connection.submit(unanswered(32 << 20), deadline=cluster.deadline())
+            closing = asyncio.ensure_future(cluster.stop())
+            while cancelled and not connection.is_lost:
+                await asyncio.sleep(0)
+            if cancelled:
+                closing.cancel()
+            await asyncio.wait([closing])
+            await connection.closed
+            assert double.brokers[1].links == {link}, "it has not even noticed"
+
+    run(story())
+
+
 def unanswered(size: int) -> ProduceRequest:
     """A request with acks=0 that fills every buffer on its way."""
     data = PartitionProduceData(index=0, records=bytes(size))
