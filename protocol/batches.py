@@ -142,8 +142,9 @@ def check_shape(header: BatchHeader) -> None:
 
 def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
     """Whether the CRC matches; False also if the batch is not complete."""
-    end = pos + header.size
-    if header.size < HEADER_SIZE or end > len(buf):
+    size = header.size
+    end = pos + size
+    if size < HEADER_SIZE or end > len(buf):
         return False
     return crc32c(memoryview(buf)[pos + CRC_FROM : end]) == header.crc
 

@@ -135,6 +135,11 @@ class Follower:
         log = self._log
         return log.end_offset - log.flushed_offset > self.unflushed_max and isinstance(self.stage, Fetching)
 
+    @property
+    def must_truncate(self) -> bool:
+        """Whether it must ask where to truncate before it may fetch."""
+        return isinstance(self.stage, Truncating)
+
     def question(self) -> Question | FlushFirst | None:
         """What to ask the leader next."""
         stage, log = self.stage, self._log

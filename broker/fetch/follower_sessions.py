@@ -46,6 +46,11 @@ class FollowerSession(FetchSession):
                 self._acknowledge(entry)
         self._pulse.at = now
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it stands at the end of all logs: most fetches ask for what has not been produced yet."""
+        return not self.held and all(map(_is_at_end, self.stirred))
+
     def _end_of(self, partition: Partition, data: PartitionData) -> int:
         return partition.log.end_offset
 
@@ -89,6 +94,15 @@ class FollowerSession(FetchSession):
         progress = None if leader is None else leader.progress_of(self.fetcher.replica)
         if progress is not None and progress.pulse is self._pulse:
             progress.pulse = None
+
+
+def _is_at_end(entry: Followed) -> bool:
+    partition, asked = entry.partition, entry.asked
+    if partition is None or entry.error or entry.parting is not None:
+        return False
+    leader = partition.leading
+    is_led = leader is not None and leader.epoch == asked.current_leader_epoch
+    return is_led and asked.fetch_offset == partition.log.end_offset
 
 
 class FollowerSessions:

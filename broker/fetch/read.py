@@ -185,6 +185,11 @@ class Reading:
         """The id of its fetch session; 0 for none."""
         return NO_SESSION
 
+    @property
+    def is_vain(self) -> bool:
+        """Whether it is known without a read that there is nothing to read, nor to tell."""
+        return False
+
     def told(self, found: list[PartitionData]) -> Found:
         """What of the last `read` goes into the response."""
         return self.wanted, found

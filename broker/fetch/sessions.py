@@ -94,6 +94,11 @@ class FetchSession:
         for key in list(self._entries):
             self._forget(key)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is known without a read that no partition has anything for this fetcher."""
+        return False
+
     def told(self, wanted: list[FetchItem], found: list[PartitionData]) -> Found:
         """What of the read is news. An error stays news until it is gone or something else is asked for."""
         self.waiting = None
@@ -176,6 +181,10 @@ class SessionReading(Reading):
     @property
     def session_id(self) -> int:
         return self._session.id
+
+    @property
+    def is_vain(self) -> bool:
+        return self._session.is_quiet
 
     def read(self) -> list[PartitionData]:
         session = self._session

@@ -209,7 +209,8 @@ class LeaderFetcher:
                 self._rest_of_round = iter(tuple(self.partitions))
             self._touched.update((p, None) for p in some if p in self.partitions)
         delays = self._delays
-        self._touched.update((p, None) for p, (at, _) in delays.items() if at <= now)
+        if delays:
+            self._touched.update((p, None) for p, (at, _) in delays.items() if at <= now)
         ready: list[Partition] = []
         silent: list[Partition] = []
         for partition in self._touched:
@@ -249,7 +250,9 @@ class LeaderFetcher:
 
     async def _take(self, fetching: FetchRound, fetched: FetchResponse, ready: list[Partition]) -> None:
         """Write the records, in steps if there are many partitions, then make the truncations asked for."""
-        asked, failed, cuts = list(ready), Failed(), list[PendingTruncation]()
+        asked = list(ready)
+        failed: Failed = {}
+        cuts: list[PendingTruncation] = []
         lagging: list[Partition] = []
         is_throttled = self._fetchers.throttle.rate != UNLIMITED
         for outcome in fetching.take(fetched):
@@ -302,12 +305,17 @@ class LeaderFetcher:
 
     def _next_delay(self, now: float) -> float:
         """Seconds until the first delayed partition may fetch again; `IDLE_SECONDS` if none is delayed."""
-        return max(min((at for at, _ in self._delays.values()), default=now + IDLE_SECONDS) - now, 0.0)
+        if not self._delays:
+            return IDLE_SECONDS
+        return max(min(at for at, _ in self._delays.values()) - now, 0.0)
 
     async def _cut(
         self, asked: Iterable[Partition], failed: Failed, cuts: Sequence[PendingTruncation]
     ) -> None:
         """Make the truncations that responses ask for. All other partitions are judged at once."""
+        if not cuts:
+            self._judge(asked, failed)
+            return
         cut = {each.partition for each in cuts}
         self._judge([partition for partition in asked if partition not in cut], failed)
         there = by_directory({each: each.directory for each in cuts}).values()
@@ -316,9 +324,11 @@ class LeaderFetcher:
     async def _flush(self, ready: Iterable[Partition]) -> bool:
         """Flush what the next fetch would acknowledge. False if nothing needs it."""
         due = [p for p in ready if p.following is not None and p.following.must_flush]
+        if not due:
+            return False
         there = by_directory({p: posixpath.dirname(p.log.directory) for p in due}).values()
         await self._bring((some, partial(self._flushed, some)) for some in there)
-        return bool(due)
+        return True
 
     async def _flushed(self, partitions: Iterable[Partition]) -> Failed:
         await self._fetchers.flushing.until_flushed([partition.log for partition in partitions])

@@ -77,8 +77,9 @@ class EpochRound:
         self._asked: dict[TopicPartition, tuple[Partition, Follower, AskEpochEnd]] = {}
         for partition in partitions:
             follower = partition.following
-            question = follower.question() if follower is not None else None
-            if follower is not None and isinstance(question, AskEpochEnd):
+            if follower is not None and follower.must_truncate:
+                question = follower.question()
+                assert isinstance(question, AskEpochEnd), "who must truncate asks where"
                 self._asked[partition.tp] = (partition, follower, question)
 
     def __bool__(self) -> bool:
@@ -163,8 +164,8 @@ class FollowerSession:
         """Whether the leader knows what we named before."""
         return self.id != NO_SESSION
 
-    def ask(self, partition: Partition) -> Key | None:
-        """Update what the leader knows. Returns the partition's key if the next fetch must name it."""
+    def ask(self, partition: Partition) -> tuple[Key, AskedPartition] | None:
+        """Update what the leader knows. Returns what the next fetch must ask of it, if anything."""
         asked = _asked(partition)
         if asked is None or partition.log.topic_id is None:
             self.forget(partition)
@@ -175,7 +176,7 @@ class FollowerSession:
         self.known[key], self._keys[partition] = asked, key
         if self.forgotten:
             self.forgotten.pop(key, None)
-        return key
+        return key, asked
 
     def forget(self, partition: Partition) -> None:
         """Fetch nothing of this partition for now."""
@@ -223,13 +224,13 @@ class FetchRound:
         self._session = session or FollowerSession()
         for partition in silent:
             self._session.forget(partition)
-        self._named: dict[Key, None] = {}
+        self._named: list[tuple[Key, AskedPartition]] = []
         self.left: list[Partition] = []
         for partition in partitions:
             if len(self._named) >= NAMED_MAX and not self._session.is_refused:
                 self.left.append(partition)
-            elif (key := self._session.ask(partition)) is not None:
-                self._named[key] = None
+            elif (named := self._session.ask(partition)) is not None:
+                self._named.append(named)
 
     def __bool__(self) -> bool:
         return bool(self._session.known)
@@ -239,8 +240,7 @@ class FetchRound:
         config, session = self._config, self._session
         topics: defaultdict[tuple[UUID, str], list[FetchPartition]] = defaultdict(list)
         gone: defaultdict[tuple[UUID, str], list[int]] = defaultdict(list)
-        for topic_id, index in self._named if session.is_open else session.known:
-            asked = session.known[topic_id, index]
+        for (topic_id, index), asked in self._named if session.is_open else session.known.items():
             topics[topic_id, asked.partition.tp.topic].append(
                 FetchPartition(
                     partition=index,

@@ -11,6 +11,7 @@ Why: docs/decisions/0012-fetch-sessions-end-with-their-connection.md
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -59,14 +60,13 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
         hold(broker.roles.change, broker.replicas, exchange, _named(broker, exchange, request))
     session = _session(broker, exchange, fetcher, request)
     reading = _reading(broker, exchange, request, fetcher, session)
-    hints = LeaderHints(broker, exchange.listener.name)
 
     def respond(found: list[PartitionData]) -> FetchResponse:
         if pace is not None:
             pace.answered(reading.nbytes, now())
         wanted, told = reading.told(found)
         _count(broker, fetcher, wanted, told)
-        return _response(hints, wanted, told, reading.session_id)
+        return _response(broker, exchange, wanted, told, reading.session_id)
 
     now = shared.loop.time
     pace = broker.parked.pace_of(fetcher.replica) if fetcher.is_replica else None
@@ -76,7 +76,8 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
         fetches = broker.metrics.follower_fetches
         fetches[exchange.version] = fetches.get(exchange.version, 0) + 1
     held = pace is not None and not at_once and pace.holds_back(now())
-    found = [] if held else reading.read()
+    is_vain = not at_once and request.min_bytes > 0 and reading.is_vain
+    found = [] if held or is_vain else reading.read()
     cold = reading.is_cold and not reading.nbytes and not reading.must_be_told
     if not held and not cold and (at_once or reading.nbytes >= request.min_bytes or reading.must_be_told):
         return respond(found)
@@ -129,7 +130,7 @@ def _session(
         session = broker.client_sessions.of(exchange, request)
     if session is None:
         return None
-    session.take(request, broker.replicas.get, lambda id, name: _name(broker, exchange, id, name))
+    session.take(request, broker.replicas.get, partial(_name, broker, exchange))
     if isinstance(session, ClientSession) and broker.client_sessions.end_if_empty(session):
         return None
     return session
@@ -198,16 +199,24 @@ def _is_of_zstd(item: FetchItem) -> bool:
 
 
 def _response(
-    hints: LeaderHints, wanted: list[FetchItem], found: list[PartitionData], session_id: int
+    broker: "BrokerContext",
+    exchange: Exchange,
+    wanted: list[FetchItem],
+    found: list[PartitionData],
+    session_id: int,
 ) -> FetchResponse:
+    hints: LeaderHints | None = None
     topics: list[FetchableTopicResponse] = []
     for item, data in zip(wanted, found, strict=True):
         if data.error_code:
+            hints = hints or LeaderHints(broker, exchange.listener.name)
             data = _with_hint(hints, item, data)
         if not topics or (topics[-1].topic, topics[-1].topic_id) != (item.topic, item.topic_id):
             topics.append(FetchableTopicResponse(topic=item.topic, topic_id=item.topic_id, partitions=[]))
         topics[-1].partitions.append(data)
-    return FetchResponse(session_id=session_id, responses=topics, node_endpoints=hints.endpoints)
+    return FetchResponse(
+        session_id=session_id, responses=topics, node_endpoints=[] if hints is None else hints.endpoints
+    )
 
 
 def _with_hint(hints: LeaderHints, item: FetchItem, data: PartitionData) -> PartitionData:

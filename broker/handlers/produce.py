@@ -84,13 +84,13 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
     for topic in request.topic_data:
         name = topic.name
         for data in topic.partition_data:
-            place = (name, data.index)
+            place = TopicPartition(name, data.index)
             if place in responses:
                 continue  # named twice: the first one counts
             try:
                 if name in INTERNAL_TOPICS:
                     raise InvalidTopic("clients cannot write to internal topics")
-                partition = _replica(broker, name, data)
+                partition = _replica(broker, place, data)
                 guard = None if exchange.verified is None else _verified(exchange.verified, partition, data)
                 if exchange.recoded is None or place not in exchange.recoded:
                     base_offset, required, time = partition.append(_batch(data), acks, zstd_allowed, guard)
@@ -99,9 +99,8 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
                     base_offset, required, time = _append_recoded(partition, batch, acks, guard)
             except ApiError as error:
                 # Java's producer sends it again until it is told where the log begins.
-                start = (
-                    partition.log.start_offset if error.code == ErrorCode.UNKNOWN_PRODUCER_ID else NO_OFFSET
-                )
+                is_unknown = error.code == ErrorCode.UNKNOWN_PRODUCER_ID
+                start = partition.log.start_offset if is_unknown else NO_OFFSET
                 responses[place] = _refused(data.index, error, start)
                 broker.metrics.failed(Api.PRODUCE, error.code)
                 continue
@@ -119,16 +118,10 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
         _say_nothing(exchange, responses)
         return None
     if waits:
-        pending = _pending(broker, exchange, request, responses)
+        kind = PendingProduce if not request.wants_durability else WitnessedProduce
+        pending = kind(broker, exchange, responses)
         return pending.wait(waits, max(request.timeout_ms, 0) / 1000)
     return _respond(broker, exchange, responses)
-
-
-def _pending(
-    broker: "BrokerContext", exchange: Exchange, request: ProduceRequest, responses: Responses
-) -> "PendingProduce":
-    kind = PendingProduce if not request.wants_durability else WitnessedProduce
-    return kind(broker, exchange, responses)
 
 
 def _recode(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest) -> None:
@@ -171,9 +164,8 @@ def _append_recoded(
     return partition.append(batch, acks, guard=guard)
 
 
-def _replica(broker: "BrokerContext", topic: str, data: PartitionProduceData) -> Partition:
+def _replica(broker: "BrokerContext", tp: TopicPartition, data: PartitionProduceData) -> Partition:
     """The replica that a batch is for. If it is not here yet, it will know that the batch comes again."""
-    tp = TopicPartition(topic, data.index)
     try:
         return broker.replicas.get(tp)
     except ApiError:
@@ -247,7 +239,8 @@ class PendingProduce(Waiter):
             return self.response()
         for place, (_, partition, queue, required) in enumerate(waits):
             queue.add(required, self, place)
-            partition.mark()  # a duplicate may be committed already
+            if not partition.dirty:  # a duplicate, which may be committed already
+                partition.mark()
         return None
 
     def reached(self, place: int, code: ErrorCode) -> None:

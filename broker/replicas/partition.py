@@ -55,8 +55,9 @@ class Partition:
     __slots__ = (
         "_announced", "_ending", "_guards", "_seen_end", "_seen_watermark", "_skipped", "acks",
         "changing", "dirty", "flush_acks", "following", "full", "in_sync", "incomplete", "leader_epoch",
-        "leader_id", "leading", "limits", "log", "missing", "offline", "parked", "recovering", "shared",
-        "successor", "target", "topic_config", "tp", "traffic", "unflushed_max",
+        "leader_id", "leading", "limits", "log", "missing", "needs_keys", "offline", "parked",
+        "recovering", "shared", "stamps_time", "successor", "target", "topic_config", "tp", "traffic",
+        "unflushed_max",
     )  # fmt: skip
 
     def __init__(
@@ -126,6 +127,7 @@ class Partition:
         if self.following is not None:
             self.following.unflushed_max = self.unflushed_max
         self.limits, self.target = timeless_limits(config), target_of(config)
+        self.needs_keys, self.stamps_time = config.compacted, config.append_time  # asked for each batch
         self.shared.recoding.is_wanted |= self.target is not None
         if self.leading is not None:
             self.leading.min_insync_replicas = config.min_insync_replicas
@@ -163,12 +165,13 @@ class Partition:
         leader = self.leading
         if leader is None:
             raise self._not_led(NO_EPOCH)
-        if self.is_forsaken or (acks != -1 and self.shared.fenced):
+        shared = self.shared
+        if shared.sessionless and (self.is_forsaken or (acks != -1 and shared.fenced)):
             raise NotLeaderOrFollower()  # REQUEST_TIMED_OUT would make no client look for another leader
         if acks == -1 and leader.under_min_isr:
             raise NotEnoughReplicas()
-        validate = self.shared.validate_records
-        return checked(records, self.topic_config, self.limits, now_ms, zstd_allowed, validate)
+        looks_inside = shared.validate_records or self.needs_keys
+        return checked(records, self.topic_config, self.limits, now_ms, zstd_allowed, looks_inside)
 
     def guard_for(self, producer_id: int, producer_epoch: int, sequence: int = -1) -> Guard | None:
         """What a batch of a transaction needs to be appended with, once the coordinator has said that the
@@ -210,7 +213,7 @@ class Partition:
         except KafkaStorageError:
             self._skipped.refused(header, self.shared.loop.time())
             raise
-        return base_offset, self.log.end_offset, now_ms if self.topic_config.append_time else -1
+        return base_offset, self.log.end_offset, now_ms if self.stamps_time else -1
 
     def sent_away(self, records: memoryview) -> None:
         """A batch was refused for a time before `append` has seen it, and will be sent again."""
@@ -374,19 +377,19 @@ class Partition:
             return
         self._tell_end(leader, now)
         assert leader.high_watermark <= self.log.end_offset, "nothing is committed that is not here"
-        if self.flush_acks:
+        if self.flush_acks.entries:
             self.flush_acks.reach(leader.safe_end, ErrorCode.NONE)
         if self._ending.waiting:  # before the coordinator is told: then group offsets are visible already
             for ending in self._ending.committed(leader.high_watermark):
                 at = ending.end_offset - 1
                 self.shared.on_transaction_ended(self.tp, ending.producer_id, ending.marker.committed, at)
-        if self.acks:
+        if self.acks.entries:
             code = (
                 ErrorCode.NONE if leader.committed_by_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             )
             self.acks.reach(leader.high_watermark, code)
         if self.parked:
-            self._wake_parked()
+            self._wake_parked(leader.high_watermark)
 
     def _tell_end(self, leader: Leader, now: float) -> None:
         end, safe_end = self.log.end_offset, self.safe_end
@@ -407,11 +410,11 @@ class Partition:
                 self.shared.flush(self.log)
             self.mark()
 
-    def _wake_parked(self) -> None:
+    def _wake_parked(self, watermark: int) -> None:
         """Followers retry when the log has grown, consumers when the high watermark has moved."""
         end = self.log.end_offset
-        grown, risen = end != self._seen_end, self.high_watermark != self._seen_watermark
-        self._seen_end, self._seen_watermark = end, self.high_watermark
+        grown, risen = end != self._seen_end, watermark != self._seen_watermark
+        self._seen_end, self._seen_watermark = end, watermark
         if grown or risen:
             for fetch in self.parked:
                 fetch.news(grown, risen)
@@ -463,6 +466,8 @@ class Partition:
         cuts: list[PendingTruncation] = []
         for effect in effects:
             match effect:
+                case HighWatermarkMoved():  # first, for it comes with every batch
+                    pass  # nobody waits for it; the checkpoint reads it from `following`
                 case Truncate():
                     cut = Cut(self, effect)
                     if cut.takes_away:
@@ -473,8 +478,6 @@ class Partition:
                     cuts.append(Restart(self, effect))
                 case FailReplica(reason):
                     self.fail(reason)
-                case HighWatermarkMoved():
-                    pass  # nobody waits for it; the checkpoint reads it from `following`
                 case _:
                     raise AssertionError(f"unexpected effect of a follower: {effect}")
         return cuts

@@ -115,21 +115,21 @@ class Deadlines:
 class AckQueue:
     """The waiters for the high watermark of one partition, by the offset that it must reach."""
 
-    __slots__ = ("_entries", "_gone")
+    __slots__ = ("_gone", "entries")
 
     def __init__(self) -> None:
-        self._entries: deque[tuple[int, Waiter, int]] = deque()
+        self.entries: deque[tuple[int, Waiter, int]] = deque()
         self._gone = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def add(self, required: int, waiting: Waiter, place: int) -> None:
         """Complete entry `place` of `waiting` when the high watermark reaches `required`.
 
         A duplicate batch needs an offset below the last one, so it is inserted in order, near the end.
         """
-        entries = self._entries
+        entries = self.entries
         if not entries or entries[-1][0] <= required:
             entries.append((required, waiting, place))
             return
@@ -140,7 +140,7 @@ class AckQueue:
 
     def reach(self, high_watermark: int, code: ErrorCode) -> None:
         """Complete all that need no more than `high_watermark`, with `code`."""
-        entries = self._entries
+        entries = self.entries
         while entries and entries[0][0] <= high_watermark:
             _, waiting, place = entries.popleft()
             if waiting.slot is not None:
@@ -148,7 +148,7 @@ class AckQueue:
 
     def fail(self, code: ErrorCode) -> None:
         """Complete all with an error: this broker cannot serve them any more."""
-        entries, self._entries = self._entries, deque()
+        entries, self.entries = self.entries, deque()
         self._gone = 0
         for _, waiting, place in entries:
             if waiting.slot is not None:
@@ -157,6 +157,6 @@ class AckQueue:
     def one_expired(self) -> None:
         """An entry's deadline has passed. Expired entries are removed once they are half of the queue."""
         self._gone += 1
-        if self._gone * 2 > len(self._entries):
-            self._entries = deque(entry for entry in self._entries if entry[1].slot is not None)
+        if self._gone * 2 > len(self.entries):
+            self.entries = deque(entry for entry in self.entries if entry[1].slot is not None)
             self._gone = 0

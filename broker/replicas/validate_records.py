@@ -5,7 +5,7 @@ large batch is decoded as columns, without a loop over its records. A batch that
 grow past the cap, is answered with 87 (INVALID_RECORD).
 """
 
-from ...protocol.batches import BatchHeader, ProduceLimits, check_produced, read_header
+from ...protocol.batches import TRANSACTIONAL, BatchHeader, ProduceLimits, check_produced, read_header
 from ...protocol.errors import InvalidRecord
 from ...protocol.primitives import Malformed
 from ...protocol.records import iterate
@@ -20,15 +20,15 @@ def checked(
     timeless: ProduceLimits | None,
     now_ms: int,
     zstd_allowed: bool,
-    validate: bool,
+    looks_inside: bool,
 ) -> BatchHeader:
     """The header of a batch that the topic accepts. `timeless` is from `timeless_limits`. Raises ApiError."""
     header = read_header(records)
     limits = timeless if zstd_allowed else None
     check_produced(records, header, limits or limits_at(now_ms, config, zstd_allowed))
-    if header.is_transactional and header.producer_id < 0:
+    if header.attributes & TRANSACTIONAL and header.producer_id < 0:
         raise InvalidRecord("a transactional batch has no producer id")
-    if validate or config.compacted:
+    if looks_inside:
         look_inside(records, header, needs_keys=config.compacted)
     return header
 

@@ -156,8 +156,7 @@ class Log:
         """
         base_offset = self.end_offset
         last_offset = base_offset + header.last_offset_delta
-        size = header.batch_length + LENGTH_END
-        max_time = header.max_timestamp
+        size, max_time = header.batch_length + LENGTH_END, header.max_timestamp
         assert not isinstance(batch, bytes), "a batch is stamped in place"
         assert last_offset >= base_offset, "a batch has at least one offset: the end never goes back"
         settings = self._settings
@@ -188,14 +187,13 @@ class Log:
         A torn batch at the end is ignored, and so is anything bad after good batches. A run that begins with
         a bad batch raises CorruptBatch or NotNext.
         """
-        expected, epoch = self.end_offset, self.epochs.latest
-        run, has_gaps = checked_run(records, expected, epoch, epoch_max)
+        run, has_gaps = checked_run(records, self.end_offset, self.epochs.latest, epoch_max)
         if has_gaps and not self.gaps_allowed:
             self.allow_gaps()
         done = 0
         while done < len(run):
             done = self._append_stretch(records, run, done, now_ms)
-        return sum(header.size for _, header in run)
+        return run[-1][0] + run[-1][1].size if run else 0
 
     def _append_stretch(self, records: Buffer, run: list[Placed], first: int, now_ms: int) -> int:
         """Write the batches from `first` on that fit one segment, in one call; returns the next place."""
@@ -215,18 +213,20 @@ class Log:
             self._forget_epochs_to_come()
             raise
         for at, batch in run[first:last]:
-            assert batch.base_offset >= self.end_offset, "the end never goes back"
-            if batch.base_offset != self.end_offset:
+            base_offset, last_offset, size = batch.base_offset, batch.last_offset, batch.size
+            assert base_offset >= self.end_offset, "the end never goes back"
+            if base_offset != self.end_offset:
                 assert settings.gaps_allowed, "the next start would take a gap for a loss"
                 self._tail.clear()  # it cannot hold gaps
-            segment.placed(batch.last_offset, batch.size, batch.max_timestamp, settings.index_interval)
-            self.end_offset = batch.next_offset
-            marker = marker_in(records, at, batch) if batch.attributes & CONTROL else None
-            ended = self.producers.update(batch, batch.base_offset, marker=marker)
-            if ended is not None:
-                self.aborts.note(ended)
+            segment.placed(last_offset, size, batch.max_timestamp, settings.index_interval)
+            self.end_offset = last_offset + 1
+            if batch.producer_id >= 0:
+                marker = marker_in(records, at, batch) if batch.attributes & CONTROL else None
+                ended = self.producers.update(batch, base_offset, marker=marker)
+                if ended is not None:
+                    self.aborts.note(ended)
             if self.keep_tail:
-                self._tail.add(batch.base_offset, batch.next_offset, records, at, batch.size)
+                self._tail.add(base_offset, last_offset + 1, records, at, size)
         return last
 
     def _roll_for(self, header: BatchHeader, now_ms: int) -> Segment:

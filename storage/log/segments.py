@@ -121,7 +121,8 @@ class Segments:
     def write(self, segment: Segment, data: Buffer) -> None:
         """Append to the active file; on failure truncate it to its old size and raise."""
         assert segment is self.active, "closed segments do not change"
-        self.insist_on_open()
+        if self.failed or self.closed:
+            self.insist_on_open()
         file = self._file_of(segment)
         try:
             file.append((data,))

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from strandline.base.types import BrokerId, Incarnation, Offset
+from strandline.broker.fetch.sessions import SessionReading
 from strandline.client.network.connection import Connection
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import (
@@ -33,6 +34,7 @@ from tests.broker.replica_harness import (
 )
 from tests.patience import HANG_S
 
+LONG_MS = round(HANG_S * 1000)
 LAG_S = 1.0
 """After so long a follower is late here (replica_harness.py)."""
 
@@ -324,6 +326,44 @@ async def test_two_brokers_start_a_new_one_when_a_session_is_lost(tmp_path: Path
         (third,) = sessions._of.values()
         assert third.fetcher.incarnation == 2
         await client.close()
+
+
+def test_who_is_at_the_end_of_the_log_is_not_read_for_until_there_is_something_to_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[SessionReading] = []
+
+    def read(reading: SessionReading, original: Any = SessionReading.read) -> Any:
+        reads.append(reading)
+        return original(reading)
+
+    monkeypatch.setattr(SessionReading, "read", read)
+
+    async def story(stage: Cluster, peer: Peer) -> None:
+        await peer.full(0)
+        reads.clear()
+        waiting = peer.send(0, max_wait_ms=LONG_MS)
+        await until(lambda: len(stage.members[1].parts.shared.deadlines) == 1)
+        assert reads == [], "there is nothing yet"
+        await append(stage)
+        assert bytes(fetched(await waiting).records) and len(reads) == 1
+        assert bytes(fetched(await peer.next(0, max_wait_ms=LONG_MS)).records), "there is something already"
+        beyond = await peer.next(9, max_wait_ms=LONG_MS)
+        assert fetched(beyond).error_code == ErrorCode.OFFSET_OUT_OF_RANGE, "an error is told at once"
+        assert fetched(await peer.next(1, min_bytes=0, max_wait_ms=LONG_MS)).error_code == 0, (
+            "nothing is enough"
+        )
+        await stage.elect(1, [1, 2])
+        late = await peer.next(max_wait_ms=LONG_MS)
+        assert fetched(late).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        await append(stage)
+        parted = await peer.next(2, epoch=1, last_fetched_epoch=0, max_wait_ms=LONG_MS)
+        assert fetched(parted).diverging_epoch.end_offset == 1, "and so is where the logs have parted"
+        stranger = ReplicaState(replica_id=3, replica_epoch=1, counts_starts=True)
+        refused = await peer.full(2, epoch=1, replica_state=stranger, max_wait_ms=LONG_MS)
+        assert fetched(refused).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH, "it is no replica"
+
+    with_peer(tmp_path, story)
 
 
 def test_a_pulse_counts_only_up_to_the_moment_when_the_log_grew() -> None:
