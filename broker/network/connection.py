@@ -112,13 +112,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Execute complete frames until none is left, or until this connection must wait."""
         with self.turn.fail_stop:
             try:
-                if self._run():
+                if self._run(self._execute):
                     self.turn.wake()
             except Malformed as error:
                 self.admission.complain(self, str(error))
                 self.close()
 
-    def _run(self) -> bool:
+    def _run(self, execute: Callable[[memoryview], None]) -> bool:
         """Returns whether a frame was executed; then the end of the turn must run."""
         frame_of, exchanges = self.arena.frame, self.exchanges
         fresh = False
@@ -145,7 +145,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 break
             fresh = True
             self.partial_since = None
-            self._execute(frame)
+            execute(frame)
             if self.claims and not self.task_runs:
                 self._release()
         return fresh
@@ -261,6 +261,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         """An exchange has its answer, which leaves at the end of this turn if all before it are answered."""
         if self.closed:
             return
+        if exchange.times is not None:
+            exchange.times.answered()
         if exchange.parts:
             self.unsent_bytes += 4 + _size_at(exchange.parts[0])[0]
         if not self.dirty:
@@ -279,13 +281,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self.closed or not self.writable:
             return
         parts: list[Buffer] = []
-        nbytes = 0
         while exchanges and exchanges[0].parts is not None:
-            answer = exchanges.popleft().parts
-            if answer:
-                nbytes += 4 + _size_at(answer[0])[0]
-                parts += answer
+            exchange = exchanges.popleft()
+            parts += exchange.parts or ()
+            if exchange.times is not None:
+                exchange.times.left(exchange)
         if parts:
+            nbytes = sum(map(len, parts))
             self.unsent_bytes -= nbytes
             self.metrics.bytes_out += nbytes
             self.transport.writelines(parts)

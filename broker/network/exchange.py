@@ -61,21 +61,23 @@ class Channel(Protocol):
         """End the connection; exchanges without an answer are dropped."""
 
 
+class Timed(Protocol):
+    """The times of an exchange (timings.py)."""
+
+    def answered(self) -> None:
+        """It has its answer."""
+
+    def left(self, exchange: "Exchange") -> None:
+        """The answer is handed to the system."""
+
+
 class Exchange:
     """A request's way back: its connection, the fields of its header, and its answer once there is one."""
 
     __slots__ = (
-        "answered_ns", "api", "arrived_ns", "began_ns", "channel", "client_id", "correlation_id",
-        "executed_ns", "is_follower", "listener", "parts", "recoded", "verified", "version", "was_held",
-        "weight",
+        "api", "channel", "client_id", "correlation_id", "is_follower", "listener", "parts", "recoded",
+        "times", "verified", "version", "was_held",
     )  # fmt: skip
-
-    # Set if it is timed (timed_connection.py).
-    arrived_ns: int
-    began_ns: int
-    executed_ns: int
-    answered_ns: int
-    weight: int
 
     def __init__(
         self,
@@ -95,6 +97,7 @@ class Exchange:
         self.parts: Sequence[Buffer] | None = None
         self.is_follower = False  # whether it is a fetch of a follower
         self.was_held = False  # for a change of roles; it is not held for one a second time
+        self.times: Timed | None = None  # if it is in the sample
         self.recoded: Recoded | None = None  # batches in their topic's codec
         self.verified: Mapping[Place, Any] | None = None  # what coordinators have said of transactions
 

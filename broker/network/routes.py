@@ -6,16 +6,18 @@ Left to others: the table itself (handlers/table.py), frames and answers in orde
 
 from collections.abc import Iterator, Mapping
 from inspect import iscoroutinefunction
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...base.tasks import Tasks
+from ...base.values import dataclass
 from ...protocol.apis import APIS, Api, ApiSpec
 from .exchange import Handler, HandlerEntry, Refuse
 from .metrics import Calls
 
 
-class Route(NamedTuple):
-    """Everything needed to serve one version of one API."""
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Everything needed to serve one version of one API. No tuple: each request reads all of its fields."""
 
     api: Api
     version: int

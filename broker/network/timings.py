@@ -98,22 +98,46 @@ class Timings(dict[Api, RequestTimes]):
         self._drawn = (self._drawn * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
         self.until_next = 1 + (self._drawn >> 8) % (2 * self.every - 1)
 
-    def left(self, exchange: Exchange, now_ns: int) -> None:
-        """The answer of a timed exchange is handed to the system."""
+    def of(self, exchange: Exchange) -> RequestTimes:
+        """Where this exchange, which was timed, is counted."""
         self._timed += 1
-        times = self.of_followers if exchange.is_follower else self[exchange.api]
-        arrived, began, weight = exchange.arrived_ns, exchange.began_ns, exchange.weight
-        executed, answered = exchange.executed_ns, exchange.answered_ns
-        ns = began - arrived
+        return self.of_followers if exchange.is_follower else self[exchange.api]
+
+
+class Times:
+    """When one request of the sample entered each phase. Counted once its answer leaves."""
+
+    __slots__ = ("_answered", "_arrived", "_began", "_executed", "_ticks_ns", "_timings", "_weight")
+
+    def __init__(self, timings: Timings, weight: int, arrived_ns: int) -> None:
+        """It stands for `weight` requests, and is executed now."""
+        self._timings = timings
+        self._ticks_ns = timings.ticks_ns
+        self._weight = weight
+        self._arrived = arrived_ns
+        self._began = timings.ticks_ns()
+
+    def executed(self) -> None:
+        """It has been decoded and executed, and may have its answer."""
+        self._executed = self._answered = self._ticks_ns()
+
+    def answered(self) -> None:
+        """It has its answer only now."""
+        self._answered = self._ticks_ns()
+
+    def left(self, exchange: Exchange) -> None:
+        """The answer is handed to the system."""
+        now_ns, weight, times = self._ticks_ns(), self._weight, self._timings.of(exchange)
+        ns = self._began - self._arrived
         times.queue[ns.bit_length()] += weight
         times.queue_ns += ns * weight
-        ns = executed - began
+        ns = self._executed - self._began
         times.local[ns.bit_length()] += weight
         times.local_ns += ns * weight
-        ns = answered - executed
+        ns = self._answered - self._executed
         times.remote[ns.bit_length()] += weight
         times.remote_ns += ns * weight
-        ns = now_ns - answered
+        ns = now_ns - self._answered
         times.send[ns.bit_length()] += weight
         times.send_ns += ns * weight
-        times.total[(now_ns - arrived).bit_length()] += weight
+        times.total[(now_ns - self._arrived).bit_length()] += weight
