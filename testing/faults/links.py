@@ -177,19 +177,20 @@ class Links:
             await asyncio.sleep(AGAIN_S)
 
     def _accepted(self, proxy: _Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._keep(asyncio.ensure_future(self._carry(proxy, reader, writer)))
-
-    async def _carry(self, proxy: _Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         dialer = proxy.dialer if proxy.dialer is not None else self._dialer(writer)
         connection = _Connection(dialer, proxy.target, writer)
-        self._connections.add(connection)
+        self._connections.add(connection)  # at once: a task that is cancelled before it begins ends nothing
+        self._keep(asyncio.ensure_future(self._carry(proxy, connection, reader)))
+
+    async def _carry(self, proxy: _Proxy, connection: _Connection, reader: asyncio.StreamReader) -> None:
+        dialer = connection.dialer
         try:
             await self._open(dialer, proxy.target)
             await self._open(proxy.target, dialer)
             behind, connection.far = await asyncio.open_connection(proxy.host, proxy.behind)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pump(connection, reader, connection.far, (dialer, proxy.target)))
-                group.create_task(self._pump(connection, behind, writer, (proxy.target, dialer)))
+                group.create_task(self._pump(connection, behind, connection.near, (proxy.target, dialer)))
         except (OSError, ExceptionGroup):
             pass  # either side has gone, so the other goes too
         finally:
@@ -198,8 +199,8 @@ class Links:
 
     def _dialer(self, writer: asyncio.StreamWriter) -> Node:
         """The broker whose process has the other end, or CLIENTS."""
-        host, port = writer.get_extra_info("peername")[:2]
-        inode = inode_of(host, port)
+        peer = writer.get_extra_info("peername")  # None: it has gone already
+        inode = None if peer is None else inode_of(*peer[:2])
         for id, broker in self._cluster.brokers.items():
             if inode is not None and broker.pid is not None and has_socket(broker.pid, inode):
                 return id
