@@ -5,6 +5,7 @@ Crashes included: kill -9 loses nothing that was appended, a power loss nothing 
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from errno import ENOSPC
 from pathlib import Path
 from random import Random
@@ -334,6 +335,37 @@ class LogMachine(LogRig):
             self.logs.close(clean=False)
         if self.directory is not None:
             shutil.rmtree(self.directory)
+
+
+A_RECORD: Spec = {
+    "keys": KEYS[:1], "size": 1, "late": 0, "codec": Codec.NONE, "producer": 2, "step": False,
+}  # fmt: skip
+
+
+@pytest.fixture
+def machine() -> Iterator[LogMachine]:
+    made = LogMachine()
+    made.begin(real=False, tail=False, interval=0, compact=False)
+    yield made
+    made.teardown()
+
+
+def test_what_was_deleted_before_it_was_flushed_is_no_hole(machine: LogMachine) -> None:
+    machine.append(spec=A_RECORD)
+    machine.move_start(at=1.0)
+    machine.checkpoint(at=1.0)
+    machine.replicate(gap=0, specs=[A_RECORD])
+    machine.lose_power(keep=0.0, seed=1)
+
+
+def test_a_cut_may_leave_a_producer_fewer_batches_than_the_log_has(machine: LogMachine) -> None:
+    """They are taken back from its last five; those before were acknowledged before the fifth was sent."""
+    machine.replicate(gap=0, specs=[A_RECORD] * 3)
+    machine.retire(at_once=False, count=1)
+    machine.replicate(gap=0, specs=[A_RECORD] * 3)
+    machine.truncate(at=0.0)
+    machine.the_same()
+    assert [batch.base_sequence for batch in machine.log.producers.get(2).batches] == [1, 2]
 
 
 def run(**how: Any) -> None:
