@@ -8,10 +8,11 @@ FRAMES ?= 100000000
 FUZZED ?=
 SEED ?= 1
 MINUTES ?= 10
+LONGEST := F7,F13,F31,F32,F39
 WORKERS ?= 4
 CHECKED := tests/test_tidy.py tests/test_circles.py tests/test_docs.py tests/test_ways.py tests/mutation
 
-.PHONY: anomalies setup check test storage-long simulate-long conformance-long verify-long suites faults mixed moves upgrades drills compatibility spark-matrix spark-long docker-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
+.PHONY: anomalies setup check test storage-long simulate-long conformance-long verify-long suites faults faults-long mixed moves upgrades drills compatibility spark-matrix spark-long docker-long demo pipeline pipeline-test simulate bench bench-smoke docs fuzz clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -58,6 +59,12 @@ conformance-long: setup
 # As root: the matrix of docs/reliability.md, or with ONLY=F8,F12 a part of it.
 faults: setup
 	FAULTS_ONLY=$(ONLY) $(BIN)/python -m pytest -ra --no-header -m faults tests/faults
+
+# What takes long in the matrix, at full length: results go to the same file.
+faults-long:
+	FAULTS_STORM_S=600 FAULTS_FLAP_S=300 FAULTS_CONNECTIONS=10000 FAULTS_REQUESTS=200 FAULTS_REQUEST_MIB=50 \
+	    FAULTS_SWARM_S=$$((60 * $(MINUTES))) PYTEST_ADDOPTS="-o faulthandler_timeout=0" \
+	    $(MAKE) faults ONLY=$(or $(ONLY),$(LONGEST))
 
 # As root: brokers and clients live in network namespaces (docs/anomalies.md).
 anomalies: setup
