@@ -133,7 +133,7 @@ def start(field: Field, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
 
 @pytest.fixture
 def drill(cluster: LocalCluster, table: Table, field: Field) -> Callable[..., Drill]:
-    def begin(fault: str, what: str, leaders: Iterable[int]) -> Drill:
-        return Drill(cluster, table, fault, what, leaders, field.heal)
+    def begin(fault: str, what: str, leaders: Iterable[int], lasts_s: float = 0.0) -> Drill:
+        return Drill(cluster, table, fault, what, leaders, field.heal, lasts_s)
 
     return begin

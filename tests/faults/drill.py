@@ -38,6 +38,7 @@ WARM = 150
 WARM_S = 30.0
 RESUME_S = 45.0
 STOCK_EVERY_S = 0.02
+GIVE_UP_MS, STOCK_GIVE_UP_MS = 120_000, 300_000  # as is their default
 CALM_S = 60.0  # until descriptors and memory are as before
 MORE_FILES = 25  # descriptors: two topics more, and their clients
 MORE_BYTES = 48 << 20
@@ -46,8 +47,9 @@ MORE_BYTES = 48 << 20
 class StockWorkload(Workload):
     """The same numbers, sent by librdkafka, which tells when it begins its sequences anew."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, lasts_s: float) -> None:
         super().__init__(bootstrap, topic, partitions)
+        self._lasts_ms = int(1000 * lasts_s)
         self.bumps: list[str] = []
         self._told = logging.Logger("librdkafka")
         self._told.addFilter(self._hear)
@@ -65,6 +67,7 @@ class StockWorkload(Workload):
                 "bootstrap.servers": self._bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 0,
+                "message.timeout.ms": STOCK_GIVE_UP_MS + self._lasts_ms,
                 "reconnect.backoff.max.ms": 200,
                 "topic.metadata.refresh.interval.ms": 1000,
                 "debug": "eos",
@@ -96,13 +99,16 @@ class Drill:
     """See the module."""
 
     def __init__(
-        self, cluster: LocalCluster, table: Table, fault: str, what: str, leaders: Iterable[int], heal: Any
-    ) -> None:
+        self, cluster: LocalCluster, table: Table, fault: str, what: str, leaders: Iterable[int], heal: Any,
+        lasts_s: float = 0.0,
+    ) -> None:  # fmt: skip
+        """`lasts_s`: how long the fault itself may keep records from being acknowledged, if that is long."""
         self.cluster, self.row = cluster, Row(fault, what, gap_limit_s=MATRIX[fault].gap_s)
         self.topic = f"{fault}-{len(table.rows)}".lower()
         self._table, self._leaders, self._heal_links = table, list(leaders), heal
         self.replicas = sorted(cluster.brokers)  # who holds the topic in the end
         self.struck_s = 0.0  # when the fault began
+        self._lasts_s = lasts_s
         self.resumes_s = RESUME_S  # how long acks may take to come back after all is healed
         self.more_files = MORE_FILES  # that brokers may hold in the end
         self.view: View
@@ -113,8 +119,9 @@ class Drill:
         self.cluster.wait_ready()
         self.view = create(self.cluster, self.topic, self._leaders)
         create(self.cluster, f"{self.topic}-stock", self._leaders[:3]).admin.close()
-        self.load = Workload(self.cluster.bootstrap, self.topic, len(self._leaders))
-        self.stock = StockWorkload(self.cluster.bootstrap, f"{self.topic}-stock", len(self._leaders[:3]))
+        bootstrap, give_up_ms = self.cluster.bootstrap, GIVE_UP_MS + int(1000 * self._lasts_s)
+        self.load = Workload(bootstrap, self.topic, len(self._leaders), delivery_timeout_ms=give_up_ms)
+        self.stock = StockWorkload(bootstrap, f"{self.topic}-stock", len(self._leaders[:3]), self._lasts_s)
         self.load.__enter__()
         self.stock.__enter__()
         self._held = {id: holds(broker.pid) for id, broker in self.cluster.brokers.items()}

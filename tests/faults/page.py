@@ -71,11 +71,12 @@ make faults-long                    # the storm, the flapping link, the crowds a
 python -m tests.faults.page .faults/results.json     # keep the results, and write this page
 ```
 
-FAULTS_STORM_S, FAULTS_FLAP_S, FAULTS_OUTAGE_S, FAULTS_SWARM_S and FAULTS_CUT_S lengthen the storm of restarts
-(F7), the flapping link (F13), the time without ZooKeeper (F15), the swarm (F39) and the cut of F43; each is a
-minute or less unless set. FAULTS_CONNECTIONS, FAULTS_REQUESTS and FAULTS_REQUEST_MIB enlarge the crowds of F31 and
-F32. `make faults-long` has a storm of ten minutes, a flapping link of five, 10,000 connections, 200 requests of
-50 MiB, and a swarm of `MINUTES=60`; each is a row of its own in the table. What needs hours and millions of schedules is left to the simulator
+FAULTS_STORM_S, FAULTS_FLAP_S, FAULTS_OUTAGE_S, FAULTS_SWARM_S and FAULTS_CUT_S lengthen the storm of
+restarts (F7), the flapping link (F13), the time without ZooKeeper (F15), the swarm (F39) and the cut of
+F43; each is a minute or less unless set. FAULTS_CONNECTIONS, FAULTS_REQUESTS and FAULTS_REQUEST_MIB
+enlarge the crowds of F31 and F32. `make faults-long` has a storm of ten minutes, a flapping link of five,
+10,000 connections, 200 requests of 50 MiB, and a swarm of `MINUTES=60`; each is a row of its own in the
+table. What needs hours and millions of schedules is left to the simulator
 ([simulation.md](simulation.md)), transactions to [anomalies.md](anomalies.md).
 """
 

@@ -244,9 +244,8 @@ def test_f39_everything_at_once(
 ) -> None:
     draw = random.Random(39)
     done: dict[str, int] = {}
-    with drill(
-        "F39", f"kills, pauses, cuts, clocks and slow disks at random for {SWARM_S:g} s", [1, 2, 3] * 2
-    ) as it:
+    what = f"kills, pauses, cuts, clocks and slow disks at random for {SWARM_S:g} s"
+    with drill("F39", what, [1, 2, 3] * 2, SWARM_S) as it:
         it.warm()
         ends = time.monotonic() + SWARM_S
         while time.monotonic() < ends:

@@ -131,7 +131,7 @@ def test_f6_killed_and_started_at_once(cluster: LocalCluster, drill) -> None:
 
 def test_f7_a_storm_of_restarts(cluster: LocalCluster, drill) -> None:
     draw = random.Random(7)
-    with drill("F7", f"restart storm of {STORM_S:g} s", [1, 2, 3] * 2) as it:
+    with drill("F7", f"restart storm of {STORM_S:g} s", [1, 2, 3] * 2, STORM_S) as it:
         it.warm()
         kills, ends = 0, time.monotonic() + STORM_S
         while time.monotonic() < ends:
