@@ -91,7 +91,8 @@ class StockWorkload(Workload):
         if error is not None:
             self.refused.append(f"{number}: {error}")
             return
-        self.history.acknowledged(number, message.offset(), time.monotonic())
+        at = message.offset()  # None if only that it is stored is known, and not where
+        self.history.acknowledged(number, -1 if at is None else at, time.monotonic())
         self._count += 1
 
 

@@ -29,7 +29,8 @@ GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OF
 def delivered(client: Client, record: Record, transaction: int) -> Callable[[Any, Message], None]:
     def told(error: KafkaError | None, message: Message) -> None:
         if error is None:
-            found = record._replace(offset=message.offset())
+            at = message.offset()  # None if only that it is stored is known, and not where
+            found = record._replace(offset=UNKNOWN if at is None else at)
             client.notes.note(Type.OK, Action.SEND, [found], transaction=transaction)
         else:
             client.notes.note(Type.INFO, Action.SEND, [record], transaction=transaction, error=str(error))
