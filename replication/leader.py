@@ -152,6 +152,11 @@ class Leader:
         return bool(self._must_ack)
 
     @property
+    def is_interrupted(self) -> bool:
+        """Whether the session was interrupted, and the state znode has not been read since."""
+        return self._interrupted
+
+    @property
     def under_min_isr(self) -> bool:
         """Whether acks=all is refused before anything is appended."""
         return len(self.isr.members) < self.min_isr

@@ -4,6 +4,7 @@ A shard reads its log, in slices, before it serves. Until then its groups get CO
 groups without a shard here get NOT_COORDINATOR. A partition that we resign and lead again gets a new shard
 object, so a late event for the old one does nothing.
 Left to others: what the records mean (offset_loading.py), requests to a group (coordinator.py).
+Why: docs/decisions/0067-a-coordinator-in-doubt-answers-nobody.md
 """
 
 import asyncio
@@ -117,6 +118,8 @@ class ShardStore:
         shard = self._shards.get(partition)
         if shard is None:
             raise NotCoordinator(f"this broker does not lead partition {partition} of __consumer_offsets")
+        if shard.source.may_be_replaced:  # offsets of a moment ago would make consumers read again
+            raise NotCoordinator(f"another broker may lead partition {partition} of __consumer_offsets")
         if shard.loading:
             raise CoordinatorLoadInProgress(f"partition {partition} of __consumer_offsets is being loaded")
         return shard

@@ -91,6 +91,7 @@ class LeaderTicks:
         gone = event.state in (SessionState.ASSUME_EXPIRED, SessionState.EXPIRED)
         shared.recorder.note(BROKER, "session", state=event.state.name.lower())
         connected = event.state is SessionState.CONNECTED
+        shared.disconnected = not connected
         shared.sessionless = not connected and (gone or shared.sessionless)
         shared.fenced = self._fence_on_loss and shared.sessionless
         if connected:

@@ -158,6 +158,14 @@ class Partition:
         """
         return self.shared.sessionless and self.led().is_forsaken(self.shared.loop.time())
 
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether another broker may lead: ZooKeeper says nothing, and no other member of the ISR fetches."""
+        leader, shared = self.leading, self.shared
+        if leader is None or not (shared.disconnected or leader.is_interrupted):
+            return False  # nobody is asked in the middle of a change of roles
+        return leader.is_forsaken(shared.loop.time())
+
     # Produce.
 
     def would_take(self, records: memoryview, acks: int, zstd_allowed: bool, now_ms: int) -> BatchHeader:

@@ -94,6 +94,7 @@ class ReplicaShared:
     replication_bytes_out: int = 0  # to followers
     gone_traffic: Traffic = field(default_factory=Traffic)  # of replicas that are here no more
     cutting_in: Turns = field(default_factory=Turns)
+    disconnected: bool = False  # from ZooKeeper; the session may last all the same
     sessionless: bool = False  # our session may have ended: others may have been elected
     fenced: bool = False  # sessionless, and leader.fence.on.zk.loss is set
     # Events, which parts above subscribe to.

@@ -97,6 +97,8 @@ class ShardStore:
         shard = self._shards.get(partition)
         if shard is None:
             raise NotCoordinator(f"this broker does not lead partition {partition} of __transaction_state")
+        if shard.source.may_be_replaced:  # a transaction that has ended would be said to go on
+            raise NotCoordinator(f"another broker may lead partition {partition} of __transaction_state")
         if shard.loading:
             raise CoordinatorLoadInProgress(f"partition {partition} of __transaction_state is being loaded")
         return shard

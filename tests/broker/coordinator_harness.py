@@ -35,6 +35,7 @@ class Partition:
     log: StateLog
     leader_epoch: int = 1
     high_watermark: int | None = None  # None: all is committed
+    may_be_replaced: bool = False
 
     def mark(self) -> None:
         """The stage settles by hand."""

@@ -67,8 +67,8 @@ class Partition:
     """What `on_leading` is given."""
 
     log: MemoryLog
-
     guard: Guard | None = None  # of whoever begins a transaction
+    may_be_replaced: bool = False
 
     def guard_for(self, producer_id: int, producer_epoch: int) -> Guard | None:
         return self.guard

@@ -1,5 +1,6 @@
 """leader.fence.on.zk.loss: what a leader takes whose ZooKeeper session must be taken as ended."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from strandline.protocol.messages.topics import (
     DeleteRecordsTopic,
 )
 from strandline.zookeeper.client import SessionEvent, SessionState
-from tests.broker.replica_harness import TOPIC, ask, batch, cluster, outcome, produce
+from tests.broker.replica_harness import TOPIC, ask, batch, cluster, outcome, produce, until
 
 REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -50,6 +51,21 @@ async def test_only_what_all_have_is_acknowledged_without_a_session(
         tell(stage, SessionState.CONNECTED)
         assert outcome(await ask(client, produce(batch(b"one"), acks=1)))[0] == 0
         await client.close()
+
+
+async def test_a_leader_that_may_have_a_successor_knows_it(tmp_path: Path) -> None:
+    """Neither ZooKeeper nor a follower says that it leads; that it is connected again says nothing either."""
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(1, [1, 2])
+        leader = stage.members[1].partition
+        tell(stage, SessionState.SUSPENDED)
+        assert not leader.may_be_replaced, "its follower still asks it"
+        await stage.silence(2)
+        await until(lambda: leader.may_be_replaced)
+        tell(stage, SessionState.CONNECTED)
+        assert leader.may_be_replaced, "its state has not been read again"
+        await until(lambda: not leader.may_be_replaced)
+        assert leader.leading is not None and leader.leading.is_forsaken(asyncio.get_running_loop().time())
 
 
 async def test_whoever_may_have_stood_still_looks_before_anything_is_executed(tmp_path: Path) -> None:

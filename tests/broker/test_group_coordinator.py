@@ -222,6 +222,17 @@ async def test_while_loading_and_elsewhere(stage: Stage) -> None:
 
 
 @plays
+async def test_whoever_may_have_a_successor_tells_nothing(stage: Stage) -> None:
+    """Offsets of a moment ago would make a consumer read again what its group has done."""
+    await stable(stage)
+    stage.partition.may_be_replaced = True
+    with pytest.raises(NotCoordinator):
+        stage.groups.find("g")
+    stage.partition.may_be_replaced = False
+    assert stage.groups.find("g") is not None
+
+
+@plays
 async def test_resigning_sends_away_who_waits(stage: Stage) -> None:
     await stable(stage)
     told = stage.join("b")

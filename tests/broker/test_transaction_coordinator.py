@@ -200,6 +200,18 @@ async def test_a_move_ends_the_wait(stage: TransactionStage) -> None:
 
 
 @plays
+async def test_whoever_may_have_a_successor_begins_nothing(stage: TransactionStage) -> None:
+    producer = await stage.init()
+    stage.partition.may_be_replaced = True
+    with pytest.raises(NotCoordinator):
+        stage.add(producer, X)
+    stage.partition.may_be_replaced = False
+    stage.add(producer, X)
+    stage.commit()
+    assert stage.state() == "Ongoing"
+
+
+@plays
 async def test_markers_go_out_again_in_a_new_epoch_of_the_same_leader(stage: TransactionStage) -> None:
     producer = await stage.init()
     stage.add(producer, X, Y)
