@@ -187,6 +187,7 @@ class Compactor:
         try:
             if self._logs.cleaned.get(each.partition) is None:
                 await self._note(each, found.first_dirty, cuts)  # first: it says that there may be gaps
+            await self._make_room(each)
             if _has_changed(each, start_offset) or not await self._settle(each, found.upper):
                 return
             async with closing(self._cleaners.clean(self._job(each, found))) as reports:
@@ -213,6 +214,15 @@ class Compactor:
         await ended(step)  # else the thread might remove what the next cleaning writes
         with suppress(OSError):  # the next start removes what is left
             step.result()
+
+    async def _make_room(self, each: Log) -> None:
+        run, first = self._loop.run_in_executor, each.segments[0].base_offset
+        try:
+            await run(None, make_room, self._logs.disk, each.directory, first)
+        except FileNotFoundError:
+            pass  # the log has been deleted
+        except OSError as error:
+            raise disk_error(each.directory, error) from error
 
     async def _settle(self, each: Log, upper: int) -> bool:
         """Flush what will be read, and checkpoint that: so recovery can tell a gap left by a power loss from
@@ -269,7 +279,6 @@ class Compactor:
         """Swap in a new segment, unless the log has changed meanwhile."""
         run, disk = self._loop.run_in_executor, self._logs.disk
         try:
-            await run(None, make_room, disk, each.directory, report.bases)
             if not _has_changed(each, start_offset):
                 gone = each.replace(report.bases)
                 self._logs.condemned.add(gone, each.config.file_delete_delay_ms)

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ...storage.segment.file_names import CLEANED, DELETED, SNAPSHOT, SUFFIXES, SWAP, TRANSACTION_INDEX
+from ...storage.segment.file_names import CLEANED, DELETED, GONE, SNAPSHOT, SUFFIXES, SWAP, TRANSACTION_INDEX
 from ...storage.segment_files import is_number
 from .small_files import SMALL
 
 IN_SEGMENT_ORDER = (*SUFFIXES, TRANSACTION_INDEX, SNAPSHOT)
-PARKED = (DELETED, CLEANED, SWAP)  # suffixes of segment files to be deleted, or from cleaning
+PARKED = (DELETED, GONE, CLEANED, SWAP)  # suffixes of segment files to be deleted, or from cleaning
 
 
 class Expanded(NamedTuple):

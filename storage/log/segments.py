@@ -15,7 +15,16 @@ from operator import attrgetter
 from ...protocol.primitives import Buffer
 from ..disk import FULL, NO_DESCRIPTOR, Disk, DiskError, DiskFailed, File, LogDamaged, disk_error
 from ..segment.batch_walk import WalkRules
-from ..segment.file_names import CLEANED, DELETED, LOG, SNAPSHOT, SUFFIXES, TRANSACTION_INDEX, file_name
+from ..segment.file_names import (
+    CLEANED,
+    DELETED,
+    GONE,
+    LOG,
+    SNAPSHOT,
+    SUFFIXES,
+    TRANSACTION_INDEX,
+    file_name,
+)
 from ..segment.open_files import OpenSegments
 from ..segment.segment import CorruptBatch, Segment
 from ..segment.segment_swap import swap
@@ -318,7 +327,7 @@ class Segments:
 
     def _condemn(self, path: str) -> str | None:
         """Rename a file so that it is no longer part of the log; None if there is no such file."""
-        gone = f"{path}{DELETED}"
+        gone = f"{path}{GONE}{DELETED}"
         try:
             self.disk.rename(path, gone)
         except FileNotFoundError:

@@ -13,6 +13,7 @@ REPLACED = (TRANSACTION_INDEX, *LOG_LAST)  # what a cleaning makes anew; the fir
 CLEANED = ".cleaned"  # being written by a cleaning
 SWAP = ".swap"  # complete, being put in the place of those that it was cleaned from
 DELETED = ".deleted"  # no longer part of the log
+GONE = ".gone"  # before DELETED: cut or retired. Other than what a swap replaced, no start gives it back
 UNFINISHED = ".tmp"  # not in its place yet; a start removes it
 
 DIRECTORY_DELETED = "-delete"  # of a log's directory: nobody's any more

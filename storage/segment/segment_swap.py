@@ -15,6 +15,7 @@ from .batch_walk import walk
 from .file_names import (
     CLEANED,
     DELETED,
+    GONE,
     INDEX,
     LOG,
     LOG_LAST,
@@ -54,14 +55,14 @@ def swap(disk: Disk, directory: str, bases: Sequence[int]) -> list[str]:
     return gone
 
 
-def make_room(disk: Disk, directory: str, bases: Sequence[int]) -> None:
-    """Delete `.deleted` files of earlier swaps from `bases[0]` on. Blocking.
+def make_room(disk: Disk, directory: str, first: int) -> None:
+    """Delete `.deleted` files of earlier swaps from offset `first` on: a cleaning begins there. Blocking.
 
-    Otherwise the next swap's renames would delete them, which is slow for a large file, and an undo of that
-    swap would take them for files that it has replaced.
+    Otherwise its swaps' renames would delete them, which is slow for a large file, and an undo would take
+    them for files that it has replaced, though the segment that took their place may have been cut since.
     """
     names = disk.listdir(directory)
-    _unlink(disk, directory, (n for n in names if _is_marked(n, DELETED) and int(n[:20]) >= bases[0]))
+    _unlink(disk, directory, (n for n in names if _is_marked(n, DELETED) and int(n[:20]) >= first))
 
 
 def discard(disk: Disk, directory: str) -> None:
@@ -79,10 +80,11 @@ def finish_swaps(disk: Disk, directory: str) -> None:
     A crash in here does no harm: run it again.
     """
     names = disk.listdir(directory)
-    unfinished, swapped, deleted = (
-        {name for name in names if _is_marked(name, mark)} for mark in (CLEANED, SWAP, DELETED)
+    unfinished, swapped, deleted, gone = (
+        {name for name in names if _is_marked(name, mark)}
+        for mark in (CLEANED, SWAP, DELETED, f"{GONE}{DELETED}")
     )
-    leftovers = unfinished | swapped | deleted
+    leftovers = unfinished | swapped | deleted | gone
     for name in sorted(swapped):
         if name.endswith(f"{LOG}{SWAP}") and not any(each[:20] == name[:20] for each in unfinished):
             _complete(disk, directory, int(name[:20]), names)
@@ -93,7 +95,7 @@ def finish_swaps(disk: Disk, directory: str) -> None:
         leftovers -= _undo(disk, directory, min(int(name[:20]) for name in logs))
     for name in sorted(leftovers):
         clear(disk, f"{directory}/{name}")
-    if unfinished or swapped or deleted:
+    if unfinished or swapped or deleted or gone:
         disk.sync_dir(directory)
 
 
@@ -102,6 +104,7 @@ def _undo(disk: Disk, directory: str, first: int) -> set[str]:
 
     The swap does not count, and yet old segments were renamed: the file system persisted the renames in
     another order. Segments that an earlier swap replaced stay away: the segment that it made covers them.
+    So does what was cut or retired, before or during the cleaning (GONE): it may be another history's.
     """
     names, restored, end = set(disk.listdir(directory)), set[str](), first
     for base in sorted({int(name[:20]) for name in names if name[20:] in (LOG, f"{LOG}{DELETED}")}):

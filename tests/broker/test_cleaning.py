@@ -359,6 +359,28 @@ async def test_a_thread_that_still_removes_takes_nothing_from_the_next_cleaning(
     assert len(stage.log.segments) == 3
 
 
+@in_loop
+async def test_what_a_cleaning_replaced_and_a_cut_removed_is_gone_before_the_next_cleaning(
+    tmp_path: Path,
+) -> None:
+    """Else a kill -9 in the middle of that would bring it back: nothing that is left covers it."""
+    stage, seen = Stage(tmp_path, file_delete_delay_ms=60_000), list[str]()
+    stage.put(100, keys=5)
+    async with cleaning(stage) as part:
+        assert await part.clean_filthiest()
+    stage.log.truncate_to(10)
+    stage.put(40, keys=5)
+
+    def could_come_back(names: list[str]) -> list[str]:
+        old = [name for name in names if name[20:] == ".log.deleted"]
+        return [name for name in old if int(name[:20]) >= stage.log.end_offset]
+
+    assert could_come_back(stage.names())
+    async with cleaning(stage, Interrupted(lambda: seen.extend(stage.names()))) as part:
+        assert await part.clean_filthiest()
+    assert [name for name in seen if name.endswith(".log.cleaned")] and not could_come_back(seen)
+
+
 def put_open_transaction(stage: Stage) -> int:
     """The first of a producer's; returns its offset."""
     at = stage.log.end_offset

@@ -374,9 +374,10 @@ def test_damaged_small_files(dump: Dump, tmp_path: Path) -> None:
     assert "Ignoring unknown file" in dump("--files", tmp_path / "other.txt", expect=1).err
     told = dump("--files", f"{tmp_path / 'gone.log'},{snapshot}", expect=1)
     assert "gone.log is neither a file" in told.err and "producerId" in told.out
-    parked = tmp_path / f"{file_name(0, '.log')}.deleted"
-    shutil.copy(KAFKA / "codecs-0" / file_name(0, ".log"), parked)
-    assert "baseOffset: 0" in dump("--files", parked).out
+    for mark in (".deleted", ".gone.deleted"):
+        parked = tmp_path / f"{file_name(0, '.log')}{mark}"
+        shutil.copy(KAFKA / "codecs-0" / file_name(0, ".log"), parked)
+        assert "baseOffset: 0" in dump("--files", parked).out
 
 
 def test_nothing_is_changed_or_locked(dump: Dump, tmp_path: Path) -> None:

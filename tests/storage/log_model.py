@@ -69,6 +69,7 @@ class LogModel:
     lineage: list[Entry] = field(default_factory=list)  # also what retention and compaction took away
     ever: set[Fact] = field(default_factory=set)  # also what was cut
     certain: bool = True  # of each producer all five last batches are known; a power loss may take some
+    gaps: set[int] = field(default_factory=set)  # offsets that compaction, here or elsewhere, ever left out
     surely: dict[int, int] = field(default_factory=dict)  # by producer, but for those before this offset
 
     @property
@@ -87,6 +88,7 @@ class LogModel:
 
     def append(self, data: bytes) -> None:
         for entry in entries_of(data):
+            self.gaps |= set(range(self.entries[-1].next if self.entries else self.start, entry.base))
             self.entries.append(entry)
             self.lineage.append(entry)
             self.ever |= facts_of([entry])
@@ -186,9 +188,11 @@ class LogModel:
 
     def check_holes(self, found: list[Entry], end: int) -> None:
         """Of what was not flushed the end may be gone, and what was deleted; nothing in the middle, compacted
-        or not.
+        or not. But what was cut may be back, and with it the gaps that it had.
         """
         reached = {offset for entry in found for offset in range(entry.base, entry.next)}
+        if {entry.data for entry in found} - {entry.data for entry in self.lineage}:
+            reached |= self.gaps
         for entry in self.entries:
             if self.flushed <= entry.base and self.start < entry.next <= end:
                 assert reached & set(range(entry.base, entry.next)), (

@@ -10,6 +10,8 @@ from strandline.storage.cleaning.job import Cleaned, Job
 from strandline.storage.disk import Disk
 from strandline.storage.segment.file_names import (
     CLEANED,
+    DELETED,
+    GONE,
     INDEX,
     LOG,
     SWAP,
@@ -219,6 +221,23 @@ def test_what_an_earlier_swap_replaced_is_not_taken_for_what_this_one_has() -> N
     assert not disk.exists(stale)
 
 
+@pytest.mark.parametrize("ready", [True, False])
+def test_what_was_cut_while_a_cleaning_ran_is_not_given_back(ready: bool) -> None:
+    """A cleaned segment may stand ready, or be half written."""
+    disk = old_log()
+    reports = clean(cast(Disk, disk), job(disk), lambda nbytes: None)
+    next(reports)
+    if not ready:
+        del disk.files[f"{DIRECTORY}/{file_name(0, INDEX)}{CLEANED}"]
+    for base in (8, 12):
+        for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
+            path = f"{DIRECTORY}/{file_name(base, suffix)}"
+            disk.rename(path, f"{path}{GONE}{DELETED}")
+    finish_swaps(cast(Disk, disk), DIRECTORY)
+    assert batches_of(disk) == [*SEGMENTS[0], *SEGMENTS[1]]
+    assert {name[20:] for name in disk.listdir(DIRECTORY)} == {LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX}
+
+
 def test_a_swap_counts_from_the_moment_its_log_has_the_name() -> None:
     """As it stands after the first of three steps: all `.swap` files are there, and all old ones."""
     disk = old_log()
@@ -258,5 +277,5 @@ def test_names_that_the_next_swap_needs_are_free() -> None:
     kept = disk.listdir(DIRECTORY)
     for base in (0, 4):
         disk.files[f"{DIRECTORY}/{file_name(base, LOG)}.deleted"] = bytearray(b"of an earlier swap")
-    make_room(cast(Disk, disk), DIRECTORY, [0, 4])
+    make_room(cast(Disk, disk), DIRECTORY, 0)
     assert disk.listdir(DIRECTORY) == kept

@@ -323,7 +323,7 @@ def test_large_files_are_never_deleted_by_whoever_cuts(tmp_path: Path, restart: 
     else:
         log.truncate_to(1)
     assert not dirs.disk.asked("unlink", "*.log*")
-    left = [path for path in (tmp_path / "a" / "t-0").iterdir() if path.name.endswith(".log.deleted")]
+    left = [path for path in (tmp_path / "a" / "t-0").iterdir() if path.name.endswith(".log.gone.deleted")]
     assert len(left) == (5 if restart else 3)
     assert len(dirs.logs.condemned) == 3 * len(left)
     deletion = Deletion(dirs.disk, dirs.logs.condemned.due(0.0))

@@ -31,7 +31,7 @@ NAMES = [
     *(f"{stem}{suffix}{mark}"
       for stem in (f"{5:020d}", f"{0:020d}", "9" * 20, "junk", "٣" * 20, "²" * 20, "1" * 300, "-5", "")
       for suffix in (".log", ".index", ".timeindex", ".snapshot", ".txnindex", "")
-      for mark in ("", ".swap", ".cleaned", ".deleted", ".tmp", ".thread.tmp")),
+      for mark in ("", ".swap", ".cleaned", ".deleted", ".gone.deleted", ".tmp", ".thread.tmp")),
     "leader-epoch-checkpoint", "partition.metadata", "topic-config.json", "leader-epoch-checkpoint.tmp",
     "notes.txt", "\udcff\udcfe", ".hidden", "a b-0",
 ]  # fmt: skip

@@ -30,6 +30,7 @@ from strandline.storage.cleaning.plan import LogFacts, dirt
 from strandline.storage.disk import DiskFailed, DiskFull
 from strandline.storage.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from strandline.storage.segment.file_names import LOG
+from strandline.storage.segment.segment_swap import make_room
 from tests.storage.cleaner_model import compacted, decode
 from tests.storage.conftest import START_MS, T0
 from tests.storage.log_harness import KEYS, LogRig, Spec, batches, offsets
@@ -174,6 +175,7 @@ class LogMachine(LogRig):
         self.flush()
         if not self.logs.promise_flushed(log, found.upper):  # a cut holds whoever writes next: he comes again
             assert self.logs.promise_flushed(log, found.upper)
+        make_room(self.disk, log.directory, log.segments[0].base_offset)
         job = self.job(found.first_dirty, found.upper)
         kept, end = compacted(self.task(job))
         for number, report in enumerate(clean(self.disk, job, lambda nbytes: None)):
@@ -202,6 +204,8 @@ class LogMachine(LogRig):
         data = b"".join(self.disk.read(segment.path(LOG)) for segment in segments)
         assert decode(data) == [batch for batch in kept if low <= batch.base_offset < high]
         before = [e for e in self.model.entries if e.base < low]
+        stood = [e for e in self.model.entries if low <= e.base < high]
+        self.model.gaps |= {at for e in stood for at in range(e.base, e.next)}
         self.model.entries = [*before, *entries_of(data), *(e for e in self.model.entries if e.base >= high)]
         self.model.certain = False  # a snapshot goes with its segment, and so may a batch
 
@@ -343,9 +347,14 @@ A_RECORD: Spec = {
 
 
 @pytest.fixture
-def machine() -> Iterator[LogMachine]:
+def compact() -> bool:
+    return False
+
+
+@pytest.fixture
+def machine(compact: bool) -> Iterator[LogMachine]:
     made = LogMachine()
-    made.begin(real=False, tail=False, interval=0, compact=False)
+    made.begin(real=False, tail=False, interval=0, compact=compact)
     yield made
     made.teardown()
 
@@ -366,6 +375,36 @@ def test_a_cut_may_leave_a_producer_fewer_batches_than_the_log_has(machine: LogM
     machine.truncate(at=0.0)
     machine.the_same()
     assert [batch.base_sequence for batch in machine.log.producers.get(2).batches] == [1, 2]
+
+
+@pytest.mark.parametrize("compact", [True])
+@pytest.mark.parametrize("end", ["cut", "restart", "retire"])
+def test_what_is_taken_away_while_a_cleaned_segment_stands_ready_is_not_back_after_kill_9(
+    machine: LogMachine, end: str
+) -> None:
+    """A start gives back only what a swap replaced."""
+    machine.replicate(gap=0, specs=[A_RECORD] * 2)
+    machine.roll()
+    machine.clean(swaps_max=0, synced=True)
+    if end == "retire":
+        machine.retire(count=1, at_once=False)
+    elif end == "restart":
+        machine.restart(at=1.9)
+    else:
+        machine.truncate(at=0.0)
+    machine.die(torn=0)
+    machine.the_same()
+
+
+@pytest.mark.parametrize("compact", [True])
+def test_what_was_cut_may_be_back_with_the_gaps_that_it_had(machine: LogMachine) -> None:
+    machine.replicate(gap=0, specs=[A_RECORD] * 2)
+    machine.roll()
+    machine.clean(swaps_max=1, synced=True)
+    machine.truncate(at=0.0)
+    machine.append(spec=A_RECORD)
+    machine.lose_power(keep=0.0, seed=1)
+    assert machine.log.end_offset == 2
 
 
 def run(**how: Any) -> None:

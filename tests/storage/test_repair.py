@@ -257,7 +257,7 @@ def test_segments_that_do_not_join_end_the_log_there(place: Place, shift: int) -
 def test_leftovers_of_what_was_under_way_are_gone(place: Place) -> None:
     before = flushed(place)
     place.stop()
-    for suffix in (".log.deleted", ".log.cleaned", ".index.swap", ".index.tmp"):
+    for suffix in (".log.deleted", ".log.gone.deleted", ".log.cleaned", ".index.swap", ".index.tmp"):
         place.file(f"{0:020d}{suffix}").write_bytes(b"left over")
     assert everything(place.start(clean=True)) == before
     assert not [path for path in place.file("").iterdir() if path.suffix in (".deleted", ".cleaned", ".swap")]

@@ -137,7 +137,7 @@ def test_files_stay_for_the_delay_of_their_topic(filled: Place) -> None:
     filled.clock.now = START_MS + 1007
     filled.retain(12)
     renamed = files(filled, ".deleted")
-    assert {name.partition(".")[2] for name in renamed} >= {"log.deleted", "index.deleted"}
+    assert {name.partition(".")[2] for name in renamed} >= {"log.gone.deleted", "index.gone.deleted"}
     filled.logs.condemned.due(0.0)
     filled.purge(after_s=4.9)
     assert files(filled, ".deleted") == renamed
