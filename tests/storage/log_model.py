@@ -10,6 +10,7 @@ from typing import NamedTuple
 from strandline.protocol.batches import BatchHeader, headers, read_header
 from strandline.protocol.records import Record, iterate
 from strandline.storage.log.log import Log
+from strandline.storage.segment.file_names import LOG
 
 Known = tuple[int, int, int, int]  # first and last sequence, first and last offset
 Fact = tuple[int, int, int, bytes | None, bytes | None]  # offset, epoch, timestamp, key, value
@@ -55,6 +56,11 @@ def read_all(log: Log, bytes_max: int = 1 << 20) -> list[Entry]:
         found += entries_of(data)
         offset = found[-1].next
     return found
+
+
+def stored(log: Log) -> list[Entry]:
+    """Everything that its segments hold, also before its start."""
+    return [e for segment in log.segments for e in entries_of(log.disk.read(segment.path(LOG)))]
 
 
 @dataclass
@@ -220,7 +226,7 @@ class LogModel:
         ]  # a batch that was cut may have come back in the place of a later one
         known = {(e.base, e.next) for e in stays}
         self.lineage = sorted([*stays, *(e for e in found if (e.base, e.next) not in known)])
-        self.entries, self.epochs = found, list(log.epochs.entries)
+        self.entries, self.epochs = stored(log), list(log.epochs.entries)
         self.start, self.end, self.flushed = log.start_offset, log.end_offset, log.flushed_offset
         self.certain = False
         self.take_producers(log)

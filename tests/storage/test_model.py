@@ -293,6 +293,7 @@ class LogMachine(LogRig):
         self.simulated.lose_power(keep, Random(seed))
         self.open(clean=False, same_boot=False)
         self.views.clear()
+        self.forgot = self.forgot or self.log.start_offset < self.model.start
         self.model.adopt(self.log)
         self.indexes_tell_of_batches()
         watermark = read_offsets(self.disk, f"{self.root}/{HIGH_WATERMARKS}").get(T0, 0)  # type: ignore[arg-type]
@@ -405,6 +406,41 @@ def test_what_was_cut_may_be_back_with_the_gaps_that_it_had(machine: LogMachine)
     machine.append(spec=A_RECORD)
     machine.lose_power(keep=0.0, seed=1)
     assert machine.log.end_offset == 2
+
+
+def test_after_a_power_loss_no_batch_has_an_older_epoch_than_one_before_the_start(
+    machine: LogMachine,
+) -> None:
+    """It still lies in the first segment, and a scan begins there."""
+    machine.append(spec={**A_RECORD, "step": True})
+    machine.move_start(at=1.0)
+    machine.stop_and_start(power=False)
+    machine.lose_power(keep=0.0, seed=1)
+    machine.truncate(at=0.0)
+    machine.append(spec=A_RECORD)
+    machine.flush()
+    machine.lose_power(keep=0.0, seed=1)
+
+
+@pytest.mark.parametrize("compact", [True])
+def test_after_a_power_loss_a_cleaning_finds_what_lies_before_the_start(machine: LogMachine) -> None:
+    machine.replicate(gap=0, specs=[{**A_RECORD, "keys": KEYS[1:2]}, A_RECORD, A_RECORD])
+    machine.roll()
+    machine.append(spec=A_RECORD)
+    machine.move_start(at=0.4)
+    machine.stop_and_start(power=False)
+    machine.lose_power(keep=0.0, seed=1)
+    machine.clean(swaps_max=99, synced=True)
+
+
+def test_a_start_that_a_power_loss_brought_back_may_bring_its_epochs_later(machine: LogMachine) -> None:
+    for _ in range(3):
+        machine.append(spec=A_RECORD)
+        machine.roll()
+    machine.stop_and_start(power=False)
+    machine.move_start(at=1.0)
+    machine.lose_power(keep=0.0, seed=0)
+    machine.stop_and_start(power=False)
 
 
 def run(**how: Any) -> None:
