@@ -9,8 +9,6 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from driving import CODECS, Read, Row
 
-from tests.watermarks import watermarks
-
 EARLIEST = -2
 KINDS = {
     "default": {"group.protocol": "classic"},
@@ -71,7 +69,8 @@ class Confluent:
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         with self._consumer() as consumer:
-            return watermarks(consumer, TopicPartition(topic, partition))
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+            return low, high
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
         with self._consumer() as consumer:
