@@ -205,11 +205,13 @@ class LogModel:
                     f"a hole at {entry.base}, the end is {end}"
                 )
 
-    def adopt(self, log: Log) -> None:
-        """Hold what a power loss has left against what must be left, and go on with it."""
+    def adopt(self, log: Log, told: bool) -> None:
+        """Hold what a power loss has left against what must be left, and go on with it. `told`: the start
+        spoke of a loss, as it must of an end that it cannot find, though no record is missing.
+        """
         found = read_all(log)
         assert log.start_offset <= self.start, "records are hidden"
-        assert log.end_offset >= self.flushed, "records that were flushed are gone"
+        assert log.end_offset >= self.flushed or told, "records that were flushed are gone"
         facts = facts_of(found, log.start_offset)
         assert facts <= self.ever, "records that were never written"
         must = {fact for fact in facts_of(self.entries, self.start) if fact[0] < self.flushed}

@@ -294,7 +294,7 @@ class LogMachine(LogRig):
         self.open(clean=False, same_boot=False)
         self.views.clear()
         self.forgot = self.forgot or self.log.start_offset < self.model.start
-        self.model.adopt(self.log)
+        self.model.adopt(self.log, told=bool(self.doubts))
         self.indexes_tell_of_batches()
         watermark = read_offsets(self.disk, f"{self.root}/{HIGH_WATERMARKS}").get(T0, 0)  # type: ignore[arg-type]
         assert watermark <= self.log.end_offset or self.doubts, (
@@ -441,6 +441,21 @@ def test_a_start_that_a_power_loss_brought_back_may_bring_its_epochs_later(machi
     machine.move_start(at=1.0)
     machine.lose_power(keep=0.0, seed=0)
     machine.stop_and_start(power=False)
+
+
+@pytest.mark.parametrize("compact", [True])
+def test_an_end_that_only_a_segments_name_told_may_be_lost_but_not_in_silence(machine: LogMachine) -> None:
+    """A cut made that segment, for nothing is left before it, and waited for no sync."""
+    machine.replicate(gap=0, specs=[A_RECORD] * 3)
+    machine.roll()
+    machine.clean(swaps_max=1, synced=True)
+    machine.move_start(at=0.6)
+    machine.truncate(at=0.0)
+    assert machine.log.end_offset == 2 and not machine.log.size
+    machine.disk.unlink(machine.log.segments[-1].path(LOG))
+    machine.open(clean=False, same_boot=False)
+    machine.model.adopt(machine.log, told=bool(machine.doubts))
+    assert (machine.log.end_offset, len(machine.doubts)) == (0, 1)
 
 
 def run(**how: Any) -> None:
