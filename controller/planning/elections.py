@@ -195,7 +195,7 @@ def _last_resort(
 def _next(state: ClusterState, known: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
     assert leader == NO_LEADER or leader in isr, "a leader is an ISR member"
     assert leader == NO_LEADER or state.is_live(leader), "a leader is elected among the living"
-    isr_epochs = {member: known.isr_epochs[member] for member in isr if member in known.isr_epochs}
+    isr_epochs = state.still_joined(known.isr_epochs, isr)
     if leader != NO_LEADER:
         isr_epochs |= state.joined([leader])  # what it holds now is the history
     return PartitionState(

@@ -103,7 +103,7 @@ def _may_shed(
 
 def _renewed(state: ClusterState, known: PartitionState) -> PartitionState:
     """The same state in a new epoch, so that the leader learns the current replicas, or all take it."""
-    joined = dict(known.isr_epochs)
+    joined = state.still_joined(known.isr_epochs, known.isr)
     if known.leader != NO_LEADER and known.leader in state.brokers:
         joined |= state.joined([known.leader])
     return replace(

@@ -292,6 +292,13 @@ class ClusterState:
         """What a state says of these registered brokers if they join the ISR now; of Kafka's, nothing."""
         return {m: self.brokers[m].incarnation for m in members if not self.brokers[m].is_kafkas}
 
+    def still_joined(self, joined: Mapping[int, int], members: Iterable[int]) -> dict[int, int]:
+        """What a state may go on saying of when these members joined: of one that is Kafka's by now it tells
+        nothing. Else a leader that has changed kinds would look restarted for ever.
+        """
+        kafkas = {broker for broker, there in self.brokers.items() if there.is_kafkas}
+        return {member: joined[member] for member in members if member in joined and member not in kafkas}
+
     def start_of(self, broker: int) -> Start:
         """The broker's id and current incarnation, -1 if it is not registered."""
         known = self.brokers.get(broker)

@@ -10,7 +10,6 @@ Why: docs/decisions/0064-kafkas-brokers-in-the-same-cluster.md
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import structlog
 
@@ -107,7 +106,8 @@ class IsrChanges:
         wanted = state.model_copy(
             update={
                 "isr": change.members,
-                "isr_epochs": _epochs(state, change, {one.id: one for one in joining}),
+                "isr_epochs": self._reach.state().still_joined(state.isr_epochs, change.members)
+                | self._reach.state().joined(one.id for one in joining),
                 "controller_epoch": self._reach.term.epoch,
                 "leader_recovery_state": change.leader_recovery_state,
             }
@@ -155,14 +155,6 @@ def _is_there_already(leader: int, state: documents.StateDocument, change: messa
         and sorted(state.isr) == sorted(change.members)
         and state.leader_recovery_state == change.leader_recovery_state
     )
-
-
-def _epochs(
-    state: documents.StateDocument, change: messages.PartitionChange, joining: Mapping[int, Broker]
-) -> dict[int, int]:
-    """For each member of ours the incarnation that joined."""
-    kept = {member: k for member, k in state.isr_epochs.items() if member in change.members}
-    return kept | {member: one.incarnation for member, one in joining.items() if not one.is_kafkas}
 
 
 def _same_start(broker: Broker) -> list[Check]:

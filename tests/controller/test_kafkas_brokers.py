@@ -14,6 +14,7 @@ from strandline.controller.planning import plans
 from strandline.controller.planning.decision_notes import standing
 from strandline.controller.planning.elections import first_state, is_intact, is_reborn, next_state
 from strandline.controller.planning.planner import plan
+from strandline.controller.planning.reassignment import _renewed
 from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
@@ -95,6 +96,23 @@ def test_states_that_we_write_tell_no_incarnation_of_kafkas_brokers() -> None:
     dead = replace(state, brokers={2: THEIRS})
     then = next_state(dead, T0, known((1, 2), {1: 3}))
     assert then is not None and (then.leader, then.isr, then.isr_epochs) == (2, (2,), {})
+
+
+def test_a_leader_that_was_ours_and_is_kafkas_now_is_elected_once() -> None:
+    """In which start of ours it was elected says nothing of it: it would look restarted for ever."""
+    state = world(theirs=THEIRS)
+    state = replace(state, brokers={}, partitions={T0: known((2,), {2: 3}, leader=-1)})
+    state, commands = plan(state, plans.BrokersRead({2: THEIRS}))
+    (written,) = [one for one in commands if isinstance(one, plans.WriteStates)]
+    assert (written.writes[T0].leader, written.writes[T0].isr_epochs) == (2, {})
+    _, commands = plan(state, plans.StatesWritten({T0: replace(written.writes[T0], version=1)}))
+    assert not [one for one in commands if isinstance(one, plans.WriteStates)]
+    assert any(isinstance(one, plans.SendLeaderAndIsr) for one in commands), "it is told, and stays"
+
+
+def test_a_new_epoch_says_nothing_of_members_that_are_kafkas_now() -> None:
+    told = _renewed(world(ours=OURS, theirs=THEIRS), known((1, 2), {1: 2, 2: 7}, leader=2))
+    assert (told.leader_epoch, told.isr_epochs) == (5, {1: 2})
 
 
 # --- AlterPartition and AllocateProducerIds ----------------------------------------------------------
