@@ -60,9 +60,11 @@ def make_room(disk: Disk, directory: str, first: int) -> None:
 
     Otherwise its swaps' renames would delete them, which is slow for a large file, and an undo would take
     them for files that it has replaced, though the segment that took their place may have been cut since.
+    So does what an earlier cleaning has written and could not `discard`: it would be taken for this one's.
     """
     names = disk.listdir(directory)
     _unlink(disk, directory, (n for n in names if _is_marked(n, DELETED) and int(n[:20]) >= first))
+    _unlink(disk, directory, (n for n in names if n.endswith(CLEANED)))
 
 
 def discard(disk: Disk, directory: str) -> None:
@@ -103,10 +105,13 @@ def _undo(disk: Disk, directory: str, first: int) -> set[str]:
     """Give the old segments from `first` on their names back; returns the `.deleted` names that are gone.
 
     The swap does not count, and yet old segments were renamed: the file system persisted the renames in
-    another order. Segments that an earlier swap replaced stay away: the segment that it made covers them.
+    another order. Segments that an earlier swap replaced stay away: the segment that it made covers them,
+    and may begin before `first`, where a cleaning that failed could not discard what it had written.
     So does what was cut or retired, before or during the cleaning (GONE): it may be another history's.
     """
     names, restored, end = set(disk.listdir(directory)), set[str](), first
+    if before := [int(name[:20]) for name in names if name[20:] == LOG and int(name[:20]) < first]:
+        end = max(end, _end_offset(disk, f"{directory}/{file_name(max(before), LOG)}", max(before)))
     for base in sorted({int(name[:20]) for name in names if name[20:] in (LOG, f"{LOG}{DELETED}")}):
         path = f"{directory}/{file_name(base, LOG)}"
         if base >= first:

@@ -221,6 +221,19 @@ def test_what_an_earlier_swap_replaced_is_not_taken_for_what_this_one_has() -> N
     assert not disk.exists(stale)
 
 
+def test_what_this_swap_replaced_is_not_given_back_for_what_an_earlier_cleaning_left() -> None:
+    """A cleaning failed, and what it had written could not be deleted; the next one formed other groups."""
+    disk = old_log()
+    disk.files[f"{DIRECTORY}/{file_name(4, LOG)}{CLEANED}"] = bytearray(encode(SEGMENTS[1][3]))
+    report = next(iter(clean(cast(Disk, disk), job(disk), lambda nbytes: None)))
+    assert isinstance(report, Cleaned) and report.bases == [0, 4]
+    swap(cast(Disk, disk), DIRECTORY, report.bases)
+    swapped = batches_of(disk)
+    finish_swaps(cast(Disk, disk), DIRECTORY)
+    assert batches_of(disk) == swapped, "the segment at 0 covers the one at 4"
+    assert not any(name.endswith((CLEANED, DELETED)) for name in disk.listdir(DIRECTORY))
+
+
 @pytest.mark.parametrize("ready", [True, False])
 def test_what_was_cut_while_a_cleaning_ran_is_not_given_back(ready: bool) -> None:
     """A cleaned segment may stand ready, or be half written."""
@@ -277,5 +290,9 @@ def test_names_that_the_next_swap_needs_are_free() -> None:
     kept = disk.listdir(DIRECTORY)
     for base in (0, 4):
         disk.files[f"{DIRECTORY}/{file_name(base, LOG)}.deleted"] = bytearray(b"of an earlier swap")
+        for suffix in (LOG, TRANSACTION_INDEX):
+            disk.files[f"{DIRECTORY}/{file_name(base, suffix)}{CLEANED}"] = bytearray(
+                b"of a cleaning that failed"
+            )
     make_room(cast(Disk, disk), DIRECTORY, 0)
     assert disk.listdir(DIRECTORY) == kept
