@@ -3,20 +3,20 @@
 So it does not matter who writes: the controller for a client, or a tool that writes to ZooKeeper itself. Each
 broker reads a notification once. Any broker that has known it for a quarter of an hour removes it: a broker
 that was away for longer has lost its session and reads everything again (topics come from the controller, its
-own config and those of groups from the reading below). Of more than NOTICES_MAX the oldest go earlier, for
-with each new one every broker reads all names; but not before a session that was away must have ended.
+own config and those of groups from the reading below). Who is asked for settings looks once more before it
+answers, for another broker may have taken a change just now. Of more than NOTICES_MAX the oldest go earlier,
+for with each look every broker reads all names; but not before a session that was away must have ended.
 Left to others: what the configs mean (config/live.py, replicas/topic_configs.py), what the
 controller does then.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import structlog
 
 from ..base.tasks import FailureHook, Tasks
-from ..controller.requests.configs import GROUP_NAME_MAX
 from ..controller.watches import Watches
 from ..zookeeper import documents
 from ..zookeeper.client import (
@@ -71,7 +71,7 @@ class ConfigWatch:
         self._pending: dict[str, None] = {}  # entities whose config must be read
         self._generation = zk.generation
         self._stop_listening: Callable[[], None] = lambda: None
-        self._reading = asyncio.Lock()
+        self._next_look = asyncio.Event()  # set when a look that begins from now on is over
 
     async def read_own(self) -> None:
         """Read the cluster-wide broker config and this broker's own. Raises ZkError."""
@@ -87,18 +87,14 @@ class ConfigWatch:
         gone = set(self._groups.names) - {self._name_of(name) for name in names}
         await self._read_group_nodes([*map(documents.quoted, gone), *names])
 
-    async def refresh(self, groups: Collection[str] | None = ()) -> None:
-        """Read its own config, and those of these groups or of all (None), so that a client sees what was
-        changed just before. If ZooKeeper does not answer, the watch reads them later.
+    async def refresh(self) -> None:
+        """Return when all is known that has been announced by now: so a client sees what was changed before,
+        by whichever broker. If ZooKeeper does not answer, what is known must do.
         """
-        with suppress(ZkError, TimeoutError):
+        self._due.set()
+        with suppress(TimeoutError):
             async with asyncio.timeout(REFRESH_S):
-                await self.read_own()
-                if groups is None:
-                    return await self.read_groups()
-                nodes = [documents.quoted(group) for group in dict.fromkeys(groups) if group]
-                await self._read_group_nodes([name for name in nodes if len(name) <= GROUP_NAME_MAX])
-        return None
+                await self._next_look.wait()
 
     def start(self, topics: TopicSettings, on_topic: Callable[[str], None]) -> None:
         """Start to process notifications, including those that exist already. `on_topic`: the config of this
@@ -140,8 +136,12 @@ class ConfigWatch:
             except TimeoutError:
                 pass  # time to remove old notifications
             self._due.clear()
+            looking, self._next_look = self._next_look, asyncio.Event()
             try:
-                await self._look()
+                try:
+                    await self._look()
+                finally:
+                    looking.set()
                 await self._remove_old()
             except ZkError as error:
                 logger.info("config_read_failed", reason=repr(error))
@@ -184,10 +184,8 @@ class ConfigWatch:
         broker, topic = entity.removeprefix(BROKERS), entity.removeprefix(TOPICS)
         try:
             if broker != entity and self._config.concerns(broker):
-                async with self._reading:  # else an older reading might come last
-                    self._config.learn(
-                        broker, await read_overrides(self._zk, documents.broker_config_path(broker))
-                    )
+                told = await read_overrides(self._zk, documents.broker_config_path(broker))
+                self._config.learn(broker, told)
             elif topic != entity and self.topics is not None:
                 self.topics.learn(topic, await self._overrides_of(topic))
                 self._on_topic(topic)
@@ -202,12 +200,11 @@ class ConfigWatch:
         for start in range(0, len(names), NODES_AT_ONCE):
             some = names[start : start + NODES_AT_ONCE]
             paths = [f"{documents.GROUP_CONFIGS}/{name}" for name in some]
-            async with self._reading:  # else an older reading might come last
-                for name, found in zip(some, await self._zk.get_many(paths), strict=True):
-                    if found is None:
-                        self._groups.learn(self._name_of(name), NOTHING)
-                    else:
-                        self._learn_group(name, *found)
+            for name, found in zip(some, await self._zk.get_many(paths), strict=True):
+                if found is None:
+                    self._groups.learn(self._name_of(name), NOTHING)
+                else:
+                    self._learn_group(name, *found)
 
     def _learn_group(self, name: str, data: bytes, stat: Stat) -> None:
         try:

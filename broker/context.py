@@ -4,7 +4,7 @@ Only `node.py` builds them. Handlers reach a part through its field here each ti
 some are replaced as a whole (`metadata` is a new Picture after each UpdateMetadata).
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ..base.types import BrokerId, Clock, Incarnation
@@ -70,8 +70,8 @@ class BrokerContext:
     moves: "LogDirMoves"
     held: "HeldAnswers"
     group_settings: "GroupSettings"
-    refresh: Callable[[Collection[str] | None], Awaitable[None]]
-    """Reads this broker's config and those of these groups, or of all: a client sees its own change."""
+    refresh: Callable[[], Awaitable[None]]
+    """Looks for changed settings in ZooKeeper: a client sees what it has changed, by whichever broker."""
     fail: Callable[[BaseException], None]
     """An invariant is broken: the node logs it and stops."""
     web: tuple[str, int] | None = None

@@ -69,10 +69,10 @@ Synonyms = list[DescribeConfigsSynonym]
 async def describe_configs_afresh(
     broker: "BrokerContext", exchange: Exchange, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Groups are read in ZooKeeper: the client may have changed them by another broker just now."""
-    groups = [asked.resource_name for asked in request.resources if asked.resource_type == Kind.GROUP]
-    if groups:
-        await broker.refresh(groups)
+    """Changes are looked for first: the client may have made one by another broker just now. (Those of Kafka
+    with ZooKeeper read the node of each topic that is asked for.)
+    """
+    await broker.refresh()
     return describe_configs(broker, exchange, request)
 
 
@@ -270,7 +270,7 @@ async def list_config_resources(
 ) -> ListConfigResourcesResponse:
     """What has settings: every topic and broker, and groups with settings of their own."""
     if exchange.version > 0:
-        await broker.refresh(None)
+        await broker.refresh()
     brokers = [str(each) for each in sorted(broker.metadata.brokers)]
     known: dict[int, Iterable[str]] = {
         Kind.TOPIC: sorted(broker.metadata.topics),
@@ -333,10 +333,8 @@ async def _change(broker: "BrokerContext", request: Any, asking: type[Any], answ
         rest = asking(resources=[asked for _, asked in forwarded], validate_only=request.validate_only)
         told = await broker.forwarder.submit(rest, broker.config.request_timeout_ms)
         answers.update(zip((place for place, _ in forwarded), told.responses, strict=True))
-        groups = [asked.resource_name for _, asked in forwarded if asked.resource_type == Kind.GROUP]
-        of_brokers = any(asked.resource_type == Kind.BROKER for _, asked in forwarded)
-        if (groups or of_brokers) and not request.validate_only:
-            await broker.refresh(groups)
+        if not request.validate_only:
+            await broker.refresh()
     return answering(responses=[answers[place] for place in sorted(answers)])
 
 

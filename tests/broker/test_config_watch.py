@@ -17,6 +17,7 @@ from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create, Delete, Op, SessionEvent, SessionState, SetData, Unknown
 from strandline.zookeeper.config_nodes import NOTHING, Overrides
 from tests.broker.cluster_harness import config
+from tests.patience import HANG_S
 
 
 class Session:
@@ -150,8 +151,9 @@ def test_settings_of_groups_are_known_by_name_whatever_it_is() -> None:
         session.do(Create("/config/groups/bad", b"no json"), Create("/config/groups/%FF", b"no json"))
         session.notify({"version": 2, "entity_path": "groups/bad"})
         session.put("/config/groups/g", **LONGER)
-        await watch.refresh(["g"])
-        assert groups.terms("g").session_ms == 50_000, "who changes it sees it, without a notification"
+        session.notify({"version": 2, "entity_path": "groups/g"})
+        await watch.refresh()
+        assert groups.terms("g").session_ms == 50_000
 
     play(story)
 
@@ -177,24 +179,56 @@ def test_settings_of_groups_are_read_at_the_start_and_after_a_lost_session(
     play(story)
 
 
-def test_many_groups_that_a_client_names_are_one_request_of_bounded_size() -> None:
-    """ZooKeeper ends the session of who sends it a request above 1 MiB."""
+def test_who_is_asked_knows_what_was_announced_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client has it from another broker that the change is made; the watch may fire later."""
 
     async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
-        asked: list[list[str]] = []
-        get_many = session.get_many
+        await until(lambda: session.server.watches.get(("children", documents.CONFIG_CHANGES)))
+        session.server.forget_watches(1)
+        session.put("/config/topics/t", retention_ms="5")
+        session.notify({"version": 2, "entity_path": "topics/t"})
+        await watch.refresh()
+        assert topics.of("t").names == {"retention.ms": "5"}
+        await watch.refresh()
 
-        async def counted(paths: Any) -> Any:
-            asked.append(paths)
-            return await get_many(paths)
+        children, read, goes_on = session.children, asyncio.Event(), asyncio.Event()
 
-        session.get_many = counted  # type: ignore[method-assign]
-        session.put("/config/groups/g7", **LONGER)
-        session.put("/config/groups/other", **LONGER)
-        await watch.refresh([*(f"g{number}" for number in range(400)), "", "g7", "x" * 30_000, "\0" * 30_000])
-        assert [len(paths) for paths in asked] == [400] and sum(map(len, asked[0])) < 1 << 20
-        assert list(watch._groups.names) == ["g7"], "nobody asked for the other one"
+        async def slow(path: str, watch: Any = None) -> Any:
+            names = await children(path, watch)
+            read.set()
+            await goes_on.wait()
+            return names
 
+        session.children = slow  # type: ignore[method-assign]
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
+            tasks.create_task(watch.refresh())
+            await read.wait()
+            session.put("/config/topics/t", retention_ms="6")
+            session.notify({"version": 2, "entity_path": "topics/t"})
+            second = tasks.create_task(watch.refresh())
+            goes_on.set()
+            await second
+        assert topics.of("t").names == {"retention.ms": "6"}, "a look that had begun has not seen it"
+
+    monkeypatch.setattr(config_watch, "REFRESH_S", HANG_S)
+    play(story)
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_who_is_asked_while_zookeeper_is_away_tells_what_it_knows(
+    is_silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        await watch.refresh()
+        monkeypatch.setattr(config_watch, "REFRESH_S", 0.05 if is_silent else HANG_S)
+        waits = asyncio.Event()
+        if is_silent:
+            monkeypatch.setattr(session, "children", lambda path, watch=None: waits.wait())
+        session.failures = 1
+        async with asyncio.timeout(HANG_S / 2):
+            await watch.refresh()
+
+    monkeypatch.setattr(config_watch, "REFRESH_S", HANG_S)
     play(story)
 
 

@@ -96,6 +96,8 @@ def test_a_live_topic_changes_on_every_replica(cluster: Cluster) -> None:
 def test_what_brokers_share_and_what_one_has_alone(cluster: Cluster) -> None:
     cluster.admin.create_topic("inherits", 1, 3)
     cluster.set("log.index.interval.bytes", "777", all_brokers=True)
+    told = [cluster.entry("log.index.interval.bytes", broker=number).value for number in (1, 2, 3)]
+    assert told == ["777"] * 3, "whoever is asked has heard of it"
     cluster.everywhere("inherits", "index_interval_bytes", 777)
     cluster.set("log.index.interval.bytes", "888", broker=2)
     until(

@@ -68,7 +68,7 @@ def test_topics_are_made_changed_moved_and_deleted(cluster: KafkaPlace) -> None:
             producer.flush()
 
         admin.alter_configs({"retention.ms": "43200000"}, topic="t")
-        until(lambda: retention(admin) == "43200000", WITHIN_S, "whichever broker is asked has heard of it")
+        assert retention(admin) == "43200000", "whichever broker is asked has heard of it"
 
         admin.alter_partition_reassignments({T0: [2, 3]})
         until(lambda: sorted(partition(admin).isr) == [2, 3], WITHIN_S, "it has moved to 2 and 3")
