@@ -60,11 +60,7 @@ class Partition:
         "unflushed_max",
     )  # fmt: skip
 
-    def __init__(
-        self, tp: TopicPartition, log: Log, high_watermark: int, shared: ReplicaShared,
-        early: SkippedBatches | None = None,
-    ) -> None:  # fmt: skip
-        """`early`: batches that were refused because there was no replica yet."""
+    def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, shared: ReplicaShared) -> None:
         self.tp = tp
         self.log = log
         self.shared = shared
@@ -86,7 +82,7 @@ class Partition:
         self.flush_acks = AckQueue()  # waiters for a flush on this broker only
         self._ending = EndingTransactions()
         self._guards = VerificationGuards()
-        self._skipped = SkippedBatches() if early is None else early
+        self._skipped = SkippedBatches(tp, shared.refused)
         self.parked: dict[Parked, None] = {}
         self._seen_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
         self._seen_end = log.end_offset

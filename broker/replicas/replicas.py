@@ -16,14 +16,12 @@ from ...protocol.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from ...storage.directories.log_manager import STRAY, Logs
 from ...storage.disk import DiskError, DiskFailed, DiskFull
 from ...storage.log.log import Log
+from ..topic_names import is_legal
 from .flushing import Flushing
 from .partition import Partition
 from .shared import ReplicaShared
-from .skipped_batches import SkippedBatches
 
 logger = structlog.get_logger(__name__)
-
-EARLY_MAX = 64  # partitions without a replica here of which refused batches are remembered
 
 
 class Replicas:
@@ -47,7 +45,6 @@ class Replicas:
         self._is_known = is_known
         self._is_elsewhere = is_elsewhere
         self._names: dict[UUID, str] = {}
-        self._early: dict[TopicPartition, SkippedBatches] = {}
         self._removed = 0
         flushing.flushed.subscribe(self._flushed)
         flushing.failed.subscribe(self._not_flushed)
@@ -67,13 +64,8 @@ class Replicas:
         """A batch was refused because `tp` has no replica here; it may have one when the batch comes again,
         and before that, when the next one comes.
         """
-        if header.producer_id < 0:
-            return
-        early = self._early.pop(tp, SkippedBatches())
-        early.refused(header, self._shared.loop.time())
-        self._early[tp] = early
-        if len(self._early) > EARLY_MAX:
-            del self._early[next(iter(self._early))]
+        if is_legal(tp.topic):  # what is no name may be long
+            self._shared.refused.add(tp, header, self._shared.loop.time())
 
     def find(self, tp: TopicPartition) -> Partition | None:
         """The replica of `tp`, if it is here."""
@@ -123,8 +115,7 @@ class Replicas:
         if held.topic_id is None and topic_id.int:
             with suppress(DiskFull):  # the next start asks once more
                 held.adopt_topic_id(topic_id)
-        watermark, early = self._logs.high_watermarks.get(tp, 0), self._early.pop(tp, None)
-        partition = Partition(tp, held, watermark, self._shared, early)
+        partition = Partition(tp, held, self._logs.high_watermarks.get(tp, 0), self._shared)
         partition.full = self._logs.places.full.get(self._logs.directory_of(tp))
         self.partitions[tp] = partition
         if held.topic_id is not None:

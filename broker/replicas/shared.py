@@ -24,6 +24,7 @@ from .cold_reads import ColdReads
 from .per_directory import Turns
 from .purgatory import Deadlines
 from .recompression import Recoding
+from .skipped_batches import RefusedBatches
 
 if TYPE_CHECKING:
     from .partition import Partition
@@ -94,6 +95,7 @@ class ReplicaShared:
     replication_bytes_out: int = 0  # to followers
     gone_traffic: Traffic = field(default_factory=Traffic)  # of replicas that are here no more
     cutting_in: Turns = field(default_factory=Turns)
+    refused: RefusedBatches = field(default_factory=RefusedBatches)
     disconnected: bool = False  # from ZooKeeper; the session may last all the same
     sessionless: bool = False  # our session may have ended: others may have been elected
     fenced: bool = False  # sessionless, and leader.fence.on.zk.loss is set

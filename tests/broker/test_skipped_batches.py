@@ -1,24 +1,38 @@
 """A batch that was refused for a time, and those that came right behind it."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from strandline.base.types import Offset
-from strandline.broker.replicas.replicas import EARLY_MAX
-from strandline.broker.replicas.skipped_batches import KEPT_S, PRODUCERS_MAX, SEQUENCES_MAX, SkippedBatches
+from strandline.base.types import Offset, TopicPartition
+from strandline.broker.replicas import skipped_batches
+from strandline.broker.replicas.skipped_batches import (
+    BATCHES_MAX,
+    KEPT_S,
+    SEQUENCES_MAX,
+    RefusedBatches,
+    SkippedBatches,
+)
 from strandline.protocol.batches import SEQUENCES, BatchHeader, read_header
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
 from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.replication.effects import RestartAt
 from strandline.storage.log.producer_state import ProducerStates
-from tests.broker.replica_harness import ask, batch, cluster, outcome, produce
+from tests.broker.replica_harness import TOPIC, ask, batch, cluster, outcome, produce
 
 NOT_LEADER, OUT_OF_ORDER = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def header(sequence: int, *, producer_id: int = 5, epoch: int = 0) -> BatchHeader:
     return read_header(memoryview(batch(b"a", producer_id=producer_id, sequence=sequence, epoch=epoch)))
+
+
+T0, T1 = (TopicPartition("t", number) for number in range(2))
+
+
+def nothing_refused() -> SkippedBatches:
+    return SkippedBatches(T0, RefusedBatches())
 
 
 def is_skipping(skipped: SkippedBatches, states: ProducerStates, what: BatchHeader, now: float = 1.0) -> bool:
@@ -39,7 +53,7 @@ def states() -> ProducerStates:
 
 class TestGaps:
     def test_only_what_is_ahead_of_a_refused_batch_waits(self, states: ProducerStates) -> None:
-        skipped = SkippedBatches()
+        skipped = nothing_refused()
         for sequence in (128, 129, 130):
             skipped.refused(header(sequence), 0.0)
         assert [is_skipping(skipped, states, header(s)) for s in (128, 129, 130, 131, 140)] == [
@@ -52,26 +66,29 @@ class TestGaps:
         assert not is_skipping(skipped, states, header(134)), "a real gap is out of order"
 
     def test_others_do_not_wait(self, states: ProducerStates) -> None:
-        skipped = SkippedBatches()
+        refused = RefusedBatches()
+        skipped, other = (SkippedBatches(tp, refused) for tp in (T0, T1))
         skipped.refused(header(130), 0.0)
         skipped.refused(header(-1, producer_id=-1), 0.0)
         assert not is_skipping(skipped, states, header(131, producer_id=6))
         assert not is_skipping(skipped, states, header(1, epoch=1))
-        assert len(skipped) == 1
+        assert len(refused) == 1 and skipped and not other
+        other.refused(header(131), 0.0)
+        assert is_skipping(skipped, states, header(131)) and not is_skipping(other, states, header(130))
 
     def test_a_producer_that_is_new_here_begins_with_the_refused_batch(self) -> None:
-        skipped, nobody = SkippedBatches(), ProducerStates(100)
+        skipped, nobody = nothing_refused(), ProducerStates(100)
         skipped.refused(header(0), 0.0)
         assert is_skipping(skipped, nobody, header(1)) and not is_skipping(skipped, nobody, header(0))
 
     def test_sequences_begin_again_behind_the_last(self) -> None:
-        states, skipped = ProducerStates(100), SkippedBatches()
+        states, skipped = ProducerStates(100), nothing_refused()
         states.update(header(SEQUENCES - 1), 7)
         skipped.refused(header(0), 0.0)
         assert is_skipping(skipped, states, header(1)) and not is_skipping(skipped, states, header(0))
 
     def test_it_is_not_waited_for_ever(self, states: ProducerStates) -> None:
-        skipped = SkippedBatches()
+        skipped = nothing_refused()
         skipped.refused(header(130), 0.0)
         assert is_skipping(skipped, states, header(131), KEPT_S)
         assert not is_skipping(skipped, states, header(131), KEPT_S + 1)
@@ -79,16 +96,17 @@ class TestGaps:
 
     def test_who_goes_on_in_order_is_forgotten(self, states: ProducerStates) -> None:
         """Each batch of the partition is looked at as long as anything is remembered."""
-        skipped = SkippedBatches()
+        refused = RefusedBatches()
+        skipped = SkippedBatches(T0, refused)
         skipped.refused(header(0, producer_id=6), 0.0)
         skipped.refused(header(130), 1.0)
         states.update(header(130), 130)
         assert not is_skipping(skipped, states, header(131), KEPT_S + 0.5)
-        assert len(skipped) == 1, "the other producer has not been here for longer"
+        assert len(refused) == 1, "the other producer has not been here for longer"
         assert not is_skipping(skipped, states, header(132), KEPT_S + 2) and not skipped
 
     def test_after_another_leader_any_gap_may_be_filled(self, states: ProducerStates) -> None:
-        skipped = SkippedBatches()
+        skipped = nothing_refused()
         assert not skipped
         skipped.taken_over(1.0)
         assert skipped and [is_skipping(skipped, states, header(s), 2.0) for s in (128, 129, 130, 131)] == [
@@ -104,23 +122,53 @@ class TestGaps:
         assert not is_skipping(skipped, states, header(140), 2 * KEPT_S + 2)
 
     def test_a_fenced_producer_hears_of_its_epoch(self) -> None:
-        states, skipped = ProducerStates(100), SkippedBatches()
+        states, skipped = ProducerStates(100), nothing_refused()
         states.update(header(0, epoch=2), 0)
         skipped.taken_over(0.0)
         skipped.refused(header(1, epoch=1), 0.0)
         assert not is_skipping(skipped, states, header(2, epoch=1)), "for nothing would come of it"
 
-    def test_it_is_bounded(self) -> None:
-        skipped = SkippedBatches()
-        for producer in range(PRODUCERS_MAX + 5):
-            skipped.refused(header(0, producer_id=producer), 0.0)
+    def test_of_one_producer_it_is_bounded(self) -> None:
+        skipped = nothing_refused()
         for sequence in range(SEQUENCES_MAX + 5):
             skipped.refused(header(sequence), 0.0)
-        assert len(skipped) == PRODUCERS_MAX
-        assert not is_skipping(skipped, ProducerStates(100), header(1)), "the oldest made room"
+        assert not is_skipping(skipped, ProducerStates(100), header(5)), "the oldest made room"
         skipped.refused(header(5), 1.0)
         skipped.refused(header(SEQUENCES_MAX + 5), 1.0)
         assert is_skipping(skipped, ProducerStates(100), header(6)), "not what was refused again meanwhile"
+
+    def test_of_a_broker_it_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(skipped_batches, "BATCHES_MAX", 10)
+        refused, nobody = RefusedBatches(), ProducerStates(100)
+        partitions = [SkippedBatches(TopicPartition("t", number), refused) for number in range(8)]
+        for skipped in partitions:
+            for sequence in range(2):
+                skipped.refused(header(sequence), 0.0)
+        assert len(refused) == 10
+        assert [bool(each) for each in partitions] == [False] * 3 + [True] * 5, "the oldest made room"
+        assert is_skipping(partitions[3], nobody, header(1)), "and is the newest now"
+        partitions[0].refused(header(0), 1.0)
+        assert [bool(each) for each in partitions[3:]] == [True, False, True, True, True]
+        partitions[1].refused(header(0), 1.1 + KEPT_S)
+        assert len(refused) == 1, "what is not waited for goes, whichever partition is asked"
+
+
+def test_what_is_refused_on_purpose_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worst is a producer and a partition of its own for each batch."""
+    some = 2_000
+    monkeypatch.setattr(skipped_batches, "BATCHES_MAX", some)
+    refused, one = RefusedBatches(), header(0)
+    tracemalloc.start()
+    try:
+        for number in range(2 * some):
+            tp = TopicPartition(f"{number:0249}", 1000 + number)
+            sent = one._replace(producer_id=1000 + number, base_sequence=1000 + number)
+            refused.add(tp, sent, 1.0 + number / some)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(refused) == some
+    assert held / some * BATCHES_MAX < 64 << 20, f"{held // some} bytes for each"
 
 
 async def test_a_broker_becomes_the_leader_between_two_batches(tmp_path: Path) -> None:
@@ -148,10 +196,11 @@ async def test_a_broker_makes_the_replica_between_two_batches(tmp_path: Path) ->
         assert outcome(await ask(client, early))[0] == NOT_LEADER
         assert outcome(await ask(client, produce(batch(b"plain"))))[0] == NOT_LEADER
         assert outcome(await ask(client, produce(b"none")))[0] == NOT_LEADER
-        for number in range(EARLY_MAX + 1):
-            elsewhere = produce(batch(b"a", producer_id=5, sequence=0), topic="typo", index=number)
+        held = stage.members[1].replicas._shared.refused
+        for topic in ("typo", "x" * 250):
+            elsewhere = produce(batch(b"a", producer_id=5, sequence=0), topic=topic)
             assert outcome(await ask(client, elsewhere))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert outcome(await ask(client, early))[0] == NOT_LEADER
+        assert [tp.topic for tp in held.producers] == [TOPIC, "typo"], "what is no name may be long"
         await stage.elect(1, [1])
         assert outcome(await ask(client, late))[0] == NOT_LEADER, "it may not begin the log"
         assert [outcome(await ask(client, again)) for again in (early, late)] == [(0, 0), (0, 1)]
