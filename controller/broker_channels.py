@@ -352,7 +352,7 @@ class _Channel:
         wait_s = self._refusals.refused(roles, loop.time())
         if wait_s is not None:
             self._taking_up = loop.call_later(wait_s, self._take_up)
-        elif self._refusals.is_hopeless:
+        elif self._refusals.abandon():
             logger.error("refused_roles_abandoned", broker=self.broker.id, rounds=self._refusals.rounds)
 
     def _take_up(self) -> None:

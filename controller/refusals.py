@@ -25,6 +25,7 @@ class Refusals:
     """What one start of a broker has refused and nobody has been told of yet."""
 
     rounds: int = 0
+    _is_abandoned: bool = False  # and somebody was told so
     _roles: dict[TopicPartition, int] = field(default_factory=dict)
     _last_s: float = float("-inf")
 
@@ -33,7 +34,7 @@ class Refusals:
         already, or this has been tried often enough.
         """
         if now_s > self._last_s + QUIET_S:
-            self.rounds = 0
+            self.rounds, self._is_abandoned = 0, False
         self._last_s = now_s
         waits = bool(self._roles)
         if not waits and self.rounds >= ROUNDS_MAX:
@@ -44,10 +45,11 @@ class Refusals:
         self.rounds += 1
         return min(FIRST_S * (1 << (self.rounds - 1)), LONGEST_S)
 
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether it has been tried often enough."""
-        return self.rounds >= ROUNDS_MAX and not self._roles
+    def abandon(self) -> bool:
+        """Whether it has been tried often enough, unless that was said before."""
+        is_news = self.rounds >= ROUNDS_MAX and not self._roles and not self._is_abandoned
+        self._is_abandoned = self._is_abandoned or is_news
+        return is_news
 
     def take(self) -> dict[TopicPartition, int]:
         """All that were refused since the last time."""

@@ -43,16 +43,24 @@ def test_each_wait_is_twice_as_long_and_they_come_to_an_end() -> None:
         assert held.take() == {T0: len(waits) - 1, T1: 7}
     assert waits[:7] == [FIRST_S, 2.0, 4.0, 8.0, 16.0, 32.0, LONGEST_S]
     assert len(waits) == ROUNDS_MAX and max(waits) == LONGEST_S
-    assert held.is_hopeless and held.take() == {}
+    assert held.abandon() and held.take() == {}
+    assert held.refused({T0: 99}, now_s) is None and not held.abandon(), "that is said once"
 
 
 def test_after_a_long_quiet_time_a_refusal_is_a_first_one() -> None:
     held, now_s = Refusals(), 0.0
     while held.refused({T0: 1}, now_s) is not None:
+        assert not held.abandon()
         held.take()
+    assert held.abandon()
     now_s += QUIET_S
     assert held.refused({T0: 1}, now_s) is None, "it has refused all the time"
-    assert held.refused({T0: 1}, now_s + QUIET_S + 1) == FIRST_S and not held.is_hopeless
+    assert not held.abandon()
+    now_s += QUIET_S + 1
+    assert held.refused({T0: 1}, now_s) == FIRST_S and not held.abandon()
+    while held.take() and held.refused({T0: 1}, now_s) is not None:
+        pass
+    assert held.abandon(), "then it is said again"
 
 
 class Refusing:
