@@ -137,6 +137,7 @@ SMALL: dict[str, Rows] = {
     "cleaner-offset-checkpoint": OFFSETS,
     "partition.metadata": _metadata,
     "meta.properties": _properties,
+    "directory.properties": _properties,
     ".kafka_cleanshutdown": _document,
     "incarnation.json": _document,
     "topic-config.json": _document,

@@ -26,6 +26,7 @@ LOCK = ".lock"
 INCARNATION = "incarnation.json"
 CLEAN_MARKER = ".kafka_cleanshutdown"
 SESSION = "zookeeper.session"
+DIRECTORY_ID = "directory.id"
 
 logger = structlog.get_logger(__name__)
 
@@ -166,7 +167,11 @@ class Incarnations:
         return ours
 
     def identify(self, broker_id: int, cluster_id: str, new_id: Callable[[], UUID]) -> None:
-        """Check each directory's meta.properties against this broker; a directory without one gets one."""
+        """Check each directory's meta.properties against this broker; a directory without one gets one.
+
+        A directory's id is kept in a file of its own: brokers of Kafka before 3.7 do not start on several
+        directories whose meta.properties differ in anything.
+        """
         for directory in list(self.dirs):
             try:
                 self.dir_ids[directory] = self._identify(directory, broker_id, cluster_id, new_id)
@@ -181,13 +186,24 @@ class Incarnations:
             raise WrongDirectory(f"the directory's owner is unknown: {error}") from error
         if found is None:
             found = {"version": "0", "broker.id": str(broker_id), "cluster.id": cluster_id}
+            checkpoints.write_properties(self.disk, path, found)
         for name, mine in (("broker.id", str(broker_id)), ("cluster.id", cluster_id), ("version", "0")):
             if found.get(name, mine) != mine:
                 raise WrongDirectory(f"{path} has {name}={found[name]}, this broker has {mine}")
-        if "directory.id" not in found:
-            found = {**found, "directory.id": checkpoints.kafka_uuid(new_id())}
-            checkpoints.write_properties(self.disk, path, found)
-        return found["directory.id"]
+        if DIRECTORY_ID not in found:
+            found = self._own_id(directory, new_id)
+        return found[DIRECTORY_ID]
+
+    def _own_id(self, directory: str, new_id: Callable[[], UUID]) -> dict[str, str]:
+        """The id in our own file. A file that says none is replaced: then the directory counts as missing."""
+        path = f"{directory}/{checkpoints.DIRECTORY_PROPERTIES}"
+        with suppress(checkpoints.Unreadable):
+            found = checkpoints.read_properties(self.disk, path)
+            if found is not None and found.get(DIRECTORY_ID):
+                return found
+        made = {DIRECTORY_ID: checkpoints.kafka_uuid(new_id())}
+        checkpoints.write_properties(self.disk, path, made)
+        return made
 
     @property
     def same_boot(self) -> bool:

@@ -449,6 +449,7 @@ OUR_FILES = frozenset(
         checkpoints.RECOVERY_POINTS,
         checkpoints.START_OFFSETS,
         checkpoints.META_PROPERTIES,
+        checkpoints.DIRECTORY_PROPERTIES,
         CLEANER_OFFSETS,
         "incarnation.json",
         "zookeeper.session",

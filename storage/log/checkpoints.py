@@ -26,6 +26,7 @@ START_OFFSETS = "log-start-offset-checkpoint"
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
+DIRECTORY_PROPERTIES = "directory.properties"  # ours: the id of a directory whose meta.properties has none
 TOPIC_CONFIG = "topic-config.json"
 VERSION = "0"
 

@@ -16,7 +16,12 @@ from ..directory_lock import is_held
 from ..disk import RealDisk
 from ..log import checkpoints
 
-OWNER = ("cluster.id", "broker.id", "node.id", "directory.id")  # in meta.properties
+OWNER = (
+    "cluster.id",
+    "broker.id",
+    "node.id",
+    "directory.id",
+)  # of meta.properties
 WORKED_ON = (INCARNATION, CLEAN_MARKER, checkpoints.HIGH_WATERMARKS, checkpoints.START_OFFSETS)
 DISK = RealDisk()  # of which only reading calls are used
 
@@ -47,7 +52,9 @@ class Stamp(NamedTuple):
 
 def owned(directory: Path) -> Owned:
     """Raises Unreadable."""
-    found = checkpoints.read_properties(DISK, str(directory / checkpoints.META_PROPERTIES)) or {}
+    found: dict[str, str] = {}
+    for name in (checkpoints.DIRECTORY_PROPERTIES, checkpoints.META_PROPERTIES):  # the latter's id counts
+        found |= checkpoints.read_properties(DISK, str(directory / name)) or {}
     files = tuple(_checksum(directory / name) for name in WORKED_ON)
     return Owned(tuple(found.get(name, "") for name in OWNER), files)
 

@@ -364,6 +364,7 @@ def test_damaged_small_files(dump: Dump, tmp_path: Path) -> None:
         "leader-epoch-checkpoint": b"0\n1\nx\n",
         "replication-offset-checkpoint": b"0\n5\n",
         "meta.properties": b"\xff",
+        "directory.properties": b"\xff",
         "partition.metadata": b"x",
         "incarnation.json": b"{",
     }

@@ -33,8 +33,29 @@ def test_a_new_broker_holds_nothing(tmp_path: Path) -> None:
     verdict = state.verdict(0, ())
     assert (verdict.k, verdict.intact_since) == (1, 1)
     state.release()
-    properties = (tmp_path / "d0" / "meta.properties").read_text()
-    assert properties.startswith("version=0\nbroker.id=1\ncluster.id=cluster\ndirectory.id=AAAA")
+    for number in (0, 1):
+        properties = (tmp_path / f"d{number}" / "meta.properties").read_text()
+        assert properties == "version=0\nbroker.id=1\ncluster.id=cluster\n", "before 3.7 Kafka compares them"
+    assert (tmp_path / "d0" / "directory.properties").read_text().startswith("directory.id=AAAA")
+
+
+def test_a_directory_keeps_its_id(tmp_path: Path) -> None:
+    """In a file of ours; where Kafka has given it one, or an earlier version of ours, that one counts."""
+    state = load(tmp_path)
+    known = dict(state.dir_ids)
+    assert len(set(known.values())) == 2
+    state.release()
+    state = load(tmp_path)
+    assert state.dir_ids == known
+    state.release()
+    with (tmp_path / "d0" / "meta.properties").open("a") as properties:
+        properties.write("directory.id=Kafkas\n")
+    (tmp_path / "d1" / "directory.properties").write_bytes(b"\xff")
+    state = Incarnations.load(DISK, [str(tmp_path / name) for name in ("d0", "d1")], "boot")
+    state.identify(1, "cluster", lambda: UUID(int=9))
+    first, second = state.dir_ids.values()
+    assert first == "Kafkas" and second not in known.values(), "one that cannot be read counts as missing"
+    state.release()
 
 
 def test_a_clean_stop_is_believed_once(tmp_path: Path) -> None:
