@@ -5,13 +5,68 @@ ValueError, as for any wrong argument.
 Left to others: values and keys (serializers.py), options (config.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import index
+from typing import Any, TypeVar
 
-from .results import Header, Headers
+from ..base.types import TopicPartition
+from .results import CommittedOffset, GroupMetadata, Header, Headers
 from .serializers import bytes_out
 
+T = TypeVar("T")
+
 TIMESTAMP_MS_MAX = (1 << 63) - 1
+
+
+def as_names(given: str | Iterable[str]) -> list[str]:
+    """Names of topics, groups, states; one alone is no list of its letters."""
+    return [given] if isinstance(given, str) else list(given)
+
+
+def as_partition(given: Any) -> TopicPartition:
+    """A partition: a TopicPartition, or a pair like one."""
+    match given:
+        case (str() as topic, int() as number):
+            return TopicPartition(topic, number)
+    raise TypeError(f"expected a TopicPartition, of a topic and a number, got {given!r}")
+
+
+def as_partitions(given: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Partitions in the order given."""
+    return [as_partition(one) for one in given]
+
+
+def by_partition(given: Mapping[TopicPartition, T]) -> dict[TopicPartition, T]:
+    """What is given for each partition."""
+    return {as_partition(one): what for one, what in given.items()}
+
+
+def as_offsets(
+    given: Mapping[TopicPartition, int | CommittedOffset],
+) -> dict[TopicPartition, CommittedOffset]:
+    """Offsets to be committed: numbers from 0 on, alone or with a note."""
+    return {partition: _as_offset(partition, one) for partition, one in by_partition(given).items()}
+
+
+def _as_offset(partition: TopicPartition, given: int | CommittedOffset) -> CommittedOffset:
+    whole = given if isinstance(given, CommittedOffset) else CommittedOffset(given)
+    try:
+        number = index(whole.offset)
+    except TypeError:
+        raise TypeError(f"{partition}: expected an offset of type int, got {whole.offset!r}") from None
+    if number < 0:
+        raise ValueError(f"{partition}: offset {number} is negative")
+    return whole
+
+
+def as_group(given: GroupMetadata | str) -> GroupMetadata:
+    """A group: a consumer's `group_metadata()`, or a name."""
+    whole = GroupMetadata(given) if isinstance(given, str) else given
+    if not isinstance(whole, GroupMetadata):
+        raise TypeError(f"expected a consumer's group_metadata() or a group's name, got {given!r}")
+    if not whole.group:
+        raise ValueError("expected a group, got an empty name")
+    return whole
 
 
 def checked_topic(name: str) -> str:

@@ -20,7 +20,6 @@ __all__ = [
     "ReplicaCopy",
     "TimestampType",
     "TopicPartition",
-    "as_offset",
 ]
 
 
@@ -169,8 +168,3 @@ class CommittedOffset(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
-
-
-def as_offset(given: int | CommittedOffset) -> CommittedOffset:
-    """An offset as callers may give it."""
-    return given if isinstance(given, CommittedOffset) else CommittedOffset(given)

@@ -384,6 +384,12 @@ class Admin(Face):
         """The log directories of those brokers that answer now: for what is shown."""
         return self._thread.run(lambda: self._inner.describe_known_log_dirs(brokers, **options))
 
+    def alter_replica_log_dirs(
+        self, broker: int, targets: Mapping[TopicPartition, str], **options: Any
+    ) -> None:
+        """Move replicas of a broker to these log directories of it."""
+        self._thread.run(lambda: self._inner.alter_replica_log_dirs(broker, targets, **options))
+
     def inspect(self, broker: int, about: str, **of: Any) -> dict[str, Any]:
         """What a Strandline broker knows about itself: partition, metrics, removals or removed."""
         return self._thread.run(lambda: self._inner.inspect(broker, about, **of))

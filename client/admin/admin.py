@@ -25,11 +25,12 @@ from ...protocol.messages.topics import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
+from ..arguments import as_names, as_offsets, as_partitions, by_partition
 from ..config import ClientConfig, configure
 from ..consumer.commits import Commit, fetch_committed
 from ..consumer.offsets import list_known_offsets, list_offsets
 from ..network.cluster import Cluster
-from ..results import CommittedOffset, OffsetAndTimestamp, as_offset
+from ..results import CommittedOffset, OffsetAndTimestamp
 from .configs import (
     ConfigChange,
     ConfigEntry,
@@ -56,12 +57,18 @@ from .groups import (
     delete_groups,
     delete_offsets,
     describe_groups,
+    group_states,
     list_groups,
     remove_members,
 )
 from .inspection import inspect
 from .leader_elections import Election, elect_leaders
-from .log_dirs import LogDirDescription, describe_known_log_dirs, describe_log_dirs
+from .log_dirs import (
+    LogDirDescription,
+    alter_replica_log_dirs,
+    describe_known_log_dirs,
+    describe_log_dirs,
+)
 from .reassignments import (
     PartitionReassignment,
     alter_partition_reassignments,
@@ -82,6 +89,8 @@ from .transactions import (
     find_hanging,
     list_transactions,
 )
+
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")  # with Kafka's numbers
 
 
 class Admin:
@@ -151,7 +160,7 @@ class Admin:
 
     async def delete_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> None:
         """Delete these topics. Tries all, then raises the first refusal."""
-        doomed = list(names)
+        doomed = as_names(names)
 
         def request(patience_ms: int) -> DeleteTopicsRequest:
             return DeleteTopicsRequest(topic_names=doomed, timeout_ms=patience_ms)
@@ -177,7 +186,7 @@ class Admin:
 
     async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
         """Partitions, leaders, replicas; of all topics when `names` is None. Raises for a missing one."""
-        told = await self._metadata(None if names is None else list(names))
+        told = await self._metadata(None if names is None else as_names(names))
         for one in told.topics:
             if one.error_code:
                 raise error_for(one.error_code, one.name)
@@ -266,6 +275,20 @@ class Admin:
         """As `describe_log_dirs`, but leaves out brokers that do not answer now: for displays."""
         return await describe_known_log_dirs(self._cluster, brokers, self._cluster.deadline(timeout_ms))
 
+    async def alter_replica_log_dirs(
+        self, broker: int, targets: Mapping[TopicPartition, str], *, timeout_ms: int | None = None
+    ) -> None:
+        """Move replicas of a broker to these log directories of it, named as in its `log.dirs`.
+
+        Tries all, then raises the first refusal. A move goes on after the answer: `describe_log_dirs` has it
+        in both directories meanwhile, `is_future` in the new one. A partition that the broker has no replica
+        of raises ReplicaNotAvailable or UnknownTopicOrPartition; where it is made later, it goes there.
+        """
+        deadline = self._cluster.deadline(timeout_ms)
+        refused = await alter_replica_log_dirs(self._cluster, broker, by_partition(targets), deadline)
+        if refused:
+            raise refused[min(refused)]
+
     async def inspect(
         self, broker: int, about: str, *, timeout_ms: int | None = None, **of: Any
     ) -> dict[str, Any]:
@@ -277,8 +300,10 @@ class Admin:
         self, times: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """The first offset at or after a time; -1 asks for the end, -2 for the beginning."""
-        isolation = int(isolation_level == "read_committed")
-        return await list_offsets(self._cluster, times, isolation, self._cluster.deadline())
+        if isolation_level not in ISOLATION_LEVELS:
+            raise ValueError(f"isolation_level={isolation_level!r}: expected {' or '.join(ISOLATION_LEVELS)}")
+        isolation = ISOLATION_LEVELS.index(isolation_level)
+        return await list_offsets(self._cluster, by_partition(times), isolation, self._cluster.deadline())
 
     async def list_known_offsets(
         self, times: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
@@ -298,7 +323,7 @@ class Admin:
         The result has for each partition None, or why it does not have that leader. An unclean election may
         lose records.
         """
-        kind = Election[election.upper()] if isinstance(election, str) else election
+        kind = Election.of(election) if isinstance(election, str) else election
         return await elect_leaders(self._cluster, kind, partitions, self._cluster.deadline(timeout_ms))
 
     async def delete_records(
@@ -308,22 +333,23 @@ class Admin:
 
         The answer is the offset at which each partition begins now, on every live replica.
         """
-        return await delete_records(self._cluster, before, self._cluster.deadline(timeout_ms))
+        return await delete_records(self._cluster, by_partition(before), self._cluster.deadline(timeout_ms))
 
     # -- groups
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """The groups of all brokers."""
+        """The groups of all brokers, of those that have one of these states."""
+        wanted = group_states(as_names(states))
         await self._metadata([])
-        return await list_groups(self._cluster, states, self._cluster.deadline())
+        return await list_groups(self._cluster, wanted, self._cluster.deadline())
 
     async def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
         """State and members."""
-        return await describe_groups(self._cluster, groups, self._cluster.deadline())
+        return await describe_groups(self._cluster, as_names(groups), self._cluster.deadline())
 
     async def delete_groups(self, groups: Iterable[str]) -> None:
         """Delete groups without members, and their offsets."""
-        await delete_groups(self._cluster, groups, self._cluster.deadline())
+        await delete_groups(self._cluster, as_names(groups), self._cluster.deadline())
 
     async def remove_group_members(self, group: str, members: Iterable[MemberToRemove] | None = None) -> None:
         """Let these members leave the group, or all (None). Tries all, then raises the first refusal.
@@ -338,7 +364,8 @@ class Admin:
 
         Tries all, then raises the first refusal.
         """
-        refused = await delete_offsets(self._cluster, group, partitions, self._cluster.deadline())
+        deadline = self._cluster.deadline()
+        refused = await delete_offsets(self._cluster, group, as_partitions(partitions), deadline)
         if refused:
             raise refused[min(refused)]
 
@@ -346,14 +373,14 @@ class Admin:
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """What a group committed."""
-        return await fetch_committed(self._cluster, group, partitions, self._cluster.deadline())
+        asked = None if partitions is None else as_partitions(partitions)
+        return await fetch_committed(self._cluster, group, asked, self._cluster.deadline())
 
     async def alter_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
     ) -> None:
         """Commit in the name of a group that has no members at the moment."""
-        whole = {partition: as_offset(one) for partition, one in offsets.items()}
-        await Commit(self._cluster, group, whole, None).write(self._cluster.deadline())
+        await Commit(self._cluster, group, as_offsets(offsets), None).write(self._cluster.deadline())
 
     # -- transactions
 
@@ -364,17 +391,17 @@ class Admin:
         than `duration_ms`."""
         await self._metadata([])
         deadline = self._cluster.deadline()
-        return await list_transactions(self._cluster, deadline, states, producer_ids, duration_ms)
+        return await list_transactions(self._cluster, deadline, as_names(states), producer_ids, duration_ms)
 
     async def describe_transactions(self, ids: Iterable[str]) -> list[TransactionDescription]:
         """State, producer and partitions of transactional ids. Raises TransactionalIdNotFound."""
-        return await describe_transactions(self._cluster, ids, self._cluster.deadline())
+        return await describe_transactions(self._cluster, as_names(ids), self._cluster.deadline())
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, list[ProducerDescription]]:
         """Who writes to these partitions, and whose transaction is open there."""
-        return await describe_producers(self._cluster, partitions, self._cluster.deadline())
+        return await describe_producers(self._cluster, as_partitions(partitions), self._cluster.deadline())
 
     async def find_hanging_transactions(
         self, partitions: Iterable[TopicPartition] | None = None, *, idle_ms: int = 900_000
@@ -402,7 +429,7 @@ class Admin:
 
     async def fence_producers(self, ids: Iterable[str]) -> None:
         """Abort what the producers of these transactional ids have open, and let them write no more."""
-        await fence_producers(self._cluster, ids, self._cluster.deadline())
+        await fence_producers(self._cluster, as_names(ids), self._cluster.deadline())
 
     # -- inside
 

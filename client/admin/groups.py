@@ -32,6 +32,18 @@ from .descriptions import GroupDescription, GroupListing, describe_consumer_grou
 T = TypeVar("T")
 
 DEAD = "Dead"
+STATES = {
+    name.lower(): name
+    for name in (
+        "PreparingRebalance",
+        "CompletingRebalance",
+        "Stable",
+        DEAD,
+        "Empty",
+        "Assigning",
+        "Reconciling",
+    )
+}
 REMOVED = "removed by an administrator"
 
 
@@ -40,6 +52,15 @@ class MemberToRemove(NamedTuple):
 
     member_id: str = ""
     instance_id: str | None = None
+
+
+def group_states(names: Iterable[str]) -> list[str]:
+    """The states of these names, in any case. Brokers answer one that does not exist with no group at all."""
+    if unknown := [name for name in names if name.lower() not in STATES]:
+        raise ValueError(
+            f"no such state of groups: {', '.join(unknown)}; expected {', '.join(STATES.values())}"
+        )
+    return [STATES[name.lower()] for name in names]
 
 
 async def list_groups(cluster: Cluster, states: Iterable[str], deadline: float) -> list[GroupListing]:

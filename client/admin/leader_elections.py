@@ -6,6 +6,7 @@ Left to others: who may lead (the controller), how often to try (network/cluster
 
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import Self
 
 from ...base.types import TopicPartition
 from ...protocol.errors import ApiError, error_for
@@ -20,6 +21,14 @@ class Election(IntEnum):
 
     PREFERRED = 0  # the first replica of the assignment, if it may lead
     UNCLEAN = 1  # any live replica, where there is no leader: records may be lost
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """By its name, in any case."""
+        found = cls.__members__.get(name.upper())
+        if found is None:
+            raise ValueError(f"election={name!r}: expected {' or '.join(one.name.lower() for one in cls)}")
+        return cls(found)
 
 
 async def elect_leaders(

@@ -1,16 +1,20 @@
-"""The brokers' log directories, for `Admin`: sizes, and which are offline or full.
+"""The brokers' log directories, for `Admin`: sizes, which are offline or full, and moves between them.
 
 Left to others: all other requests (admin.py).
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from ...base.types import TopicPartition
 from ...protocol.errors import ApiError, error_for
 from ...protocol.messages.log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
@@ -19,11 +23,12 @@ from ..network.cluster import Cluster
 
 
 class ReplicaSize(NamedTuple):
-    """A replica in a log directory."""
+    """A replica in a log directory, or on its way there."""
 
     partition: TopicPartition
     size_bytes: int
     offset_lag: int
+    is_future: bool = False
 
 
 class LogDirDescription(NamedTuple):
@@ -66,6 +71,37 @@ async def describe_known_log_dirs(
     return dict(sorted(found.items()))
 
 
+async def alter_replica_log_dirs(
+    cluster: Cluster, broker: int, targets: Mapping[TopicPartition, str], deadline: float
+) -> dict[TopicPartition, ApiError]:
+    """Let replicas of a broker move to these directories of it. The refusals; the moves may take long."""
+    topics: dict[str, dict[str, list[int]]] = {}
+    for partition, path in targets.items():
+        topics.setdefault(path, {}).setdefault(partition.topic, []).append(partition.partition)
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=path,
+                topics=[AlterReplicaLogDirTopic(name=name, partitions=ns) for name, ns in found.items()],
+            )
+            for path, found in topics.items()
+        ]
+    )
+
+    async def attempt() -> AlterReplicaLogDirsResponse:
+        told: AlterReplicaLogDirsResponse = await cluster.request(broker, request, deadline)
+        return told
+
+    refused: dict[TopicPartition, ApiError] = {}
+    for topic in (await cluster.persist(attempt, deadline)).results:
+        for one in topic.partitions:
+            if one.error_code:
+                partition = TopicPartition(topic.topic_name, one.partition_index)
+                about = f"{partition} to {targets[partition]} of broker {broker}"
+                refused[partition] = error_for(one.error_code, about)
+    return refused
+
+
 async def _ask(cluster: Cluster, node: int, deadline: float) -> list[LogDirDescription]:
     told: DescribeLogDirsResponse = await cluster.request(node, DescribeLogDirsRequest(topics=None), deadline)
     if told.error_code:
@@ -85,6 +121,7 @@ def _description(one: DescribeLogDirsResult) -> LogDirDescription:
                 TopicPartition(topic.name, replica.partition_index),
                 replica.partition_size,
                 replica.offset_lag,
+                replica.is_future_key,
             )
             for topic in one.topics
             for replica in topic.partitions

@@ -19,10 +19,11 @@ from ...base.tasks import Tasks
 from ...base.types import TopicPartition
 from ...protocol.errors import ApiError, RequestTimedOut, UnknownTopicOrPartition
 from ...protocol.messages.offsets import EARLIEST, LATEST
+from ..arguments import as_offsets, as_partition, as_partitions, by_partition
 from ..config import ConsumerConfig, configure
 from ..interceptors import Chain, ConsumerInterceptor
 from ..network.cluster import Cluster
-from ..results import CommittedOffset, ConsumerRecord, GroupMetadata, OffsetAndTimestamp, as_offset
+from ..results import CommittedOffset, ConsumerRecord, GroupMetadata, OffsetAndTimestamp
 from ..serializers import deserializer_for
 from .batch import Batch
 from .buffer import Handout
@@ -312,14 +313,14 @@ class Consumer:
         if offsets is None:
             in_hand, places = {}, self._subscription.places
             offsets = {name: place.position for name, place in places.items() if place.position is not None}
-        whole = {partition: as_offset(one) for partition, one in offsets.items()}
+        whole = as_offsets(offsets)
         if whole:
             member = self._subscription.member_to_commit(whole, in_hand)
             await self._subscription.commit(group, whole, member)
 
     async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, CommittedOffset | None]:
         """What the group committed for these partitions (default: those assigned)."""
-        asked = partitions or tuple(self._fetcher.places)
+        asked = as_partitions(partitions or self._fetcher.places)
         found = await fetch_committed(self._cluster, self._group(), asked, self._cluster.deadline())
         return {partition: found.get(partition) for partition in asked}
 
@@ -366,6 +367,8 @@ class Consumer:
             raise UnknownTopicOrPartition(
                 f"{', '.join(missing)} does not exist; if it is created later, it will be read then"
             )
+        if refusal := self._missing.refusal(self._subscription.refused):
+            raise refusal
         pause = min(deadline - now, self.config.max_poll_interval_ms / 2000, self._missing.wake_at() - now)
         if pause <= 0 and deadline <= now:
             await asyncio.sleep(0)
@@ -392,7 +395,7 @@ class Consumer:
     def _place(self, partition: TopicPartition) -> PartitionPosition:
         place = self._fetcher.places.get(partition)
         if place is None:
-            raise ValueError(f"{TopicPartition(*partition)} is not assigned to this consumer")
+            raise ValueError(f"{as_partition(partition)} is not assigned to this consumer")
         return place
 
     def _group(self) -> str:
@@ -408,7 +411,8 @@ class Consumer:
         self._fetcher.wake()
 
     async def _list(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
-        return await list_offsets(self._cluster, times, self.config.isolation, self._cluster.deadline())
+        deadline = self._cluster.deadline()
+        return await list_offsets(self._cluster, by_partition(times), self.config.isolation, deadline)
 
     async def _auto_commit(self) -> None:
         failures = 0

@@ -9,12 +9,13 @@ Left to others: membership (group.py), fetching (fetcher.py), the API (consumer.
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ...base.logger import get_logger
 from ...base.types import TopicPartition
-from ...protocol.errors import ApiError
+from ...protocol.errors import ApiError, error_for
+from ..arguments import as_partitions
 from ..config import ConsumerConfig
 from ..network.cluster import Cluster
 from ..results import CommittedOffset
@@ -80,8 +81,18 @@ class Subscription:
     def missing(self) -> list[str]:
         """Topics to be read that do not exist, as far as metadata tells. A pattern misses none."""
         view = self._cluster.view.topics
-        named = {one.topic for one in self._fetcher.places} if self._is_assigned else self._topics
-        return [name for name in named if name in view and view[name].is_gone]
+        return [name for name in self._named() if name in view and view[name].is_gone]
+
+    @property
+    def refused(self) -> dict[str, ApiError]:
+        """Topics to be read that metadata refuses for good, and why."""
+        view = self._cluster.view.topics
+        troubled = [name for name in self._named() if name in view and view[name].error]
+        errors = {name: error_for(view[name].error, name) for name in troubled}
+        return {name: one for name, one in errors.items() if not one.retriable}
+
+    def _named(self) -> Collection[str]:
+        return {one.topic for one in self._fetcher.places} if self._is_assigned else self._topics
 
     @property
     def is_empty(self) -> bool:
@@ -92,8 +103,9 @@ class Subscription:
         """Read these partitions and no others; no group decides."""
         if self._topics or self._pattern:
             raise ValueError("assign() and subscribe() exclude each other: unsubscribe() first")
+        chosen = set(as_partitions(partitions))
         self._is_assigned = True
-        self._adopt({TopicPartition(*one) for one in partitions})
+        self._adopt(chosen)
 
     def subscribe(
         self, topics: Iterable[str], pattern: str | None, listener: RebalanceListener | None

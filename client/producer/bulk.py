@@ -120,6 +120,7 @@ class Bulk:
             bounds = enumerate(pairwise(first), STICKY)
             self._groups = [Group(place, at, stop) for place, (at, stop) in bounds if at < stop]
         self.outcomes = Outcomes(rows.count, rows.times, self._order, places)
+        self.trouble: Exception | None = None  # why some did not even come into the accumulator
 
     @property
     def is_done(self) -> bool:
@@ -171,6 +172,7 @@ class Bulk:
 
     def _give_up(self, group: Group, trouble: Exception) -> None:
         at, group.at = group.at, group.stop
+        self.trouble = self.trouble or trouble
         self.outcomes.run_refused(Run(self.outcomes, at, group.stop - at, -1), never_sent(trouble))
 
     def _enter(self, group: Group, known: Topic) -> tuple[int, int]:

@@ -3,11 +3,14 @@
 Left to others: who is let in when (producer.py).
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...protocol.records import Header
 from .sender import Sink
+from .transactions import TransactionAborted
 
 Raw = tuple[int, bytes | None, bytes | None, Sequence[Header]]  # timestamp, key, value, headers
 
@@ -27,6 +30,19 @@ class Pending(NamedTuple):
     size: int
     deadline: float
     number: int  # in all lines, in the order of calls
+
+
+class Line(deque[Pending]):
+    """What waits for one topic, in the order of calls."""
+
+    admission: "asyncio.Task[None] | None" = None  # moves it on
+    given_up: Exception = BufferExhausted("the producer was closed")  # what the rest is told if that ends
+
+    def give_up(self) -> None:
+        """Their transaction is over: nothing of this is to be sent."""
+        self.given_up = TransactionAborted("its transaction was aborted before it was sent")
+        if self.admission is not None:
+            self.admission.cancel()
 
 
 def line_full(waiting: int) -> BufferExhausted:

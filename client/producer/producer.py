@@ -12,7 +12,6 @@ Why: docs/decisions/0014-send-is-a-plain-function.md
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from operator import index as whole_number
@@ -32,21 +31,18 @@ from ..config import ProducerConfig, configure
 from ..interceptors import Chain, ObservedSink, ProducerInterceptor
 from ..network.cluster import Cluster
 from ..network.metadata import TopicView
-from ..results import CommittedOffset, GroupMetadata, Headers, ProducerRecord, Receipt, as_offset
+from ..results import CommittedOffset, GroupMetadata, Headers, ProducerRecord, Receipt
 from ..serializers import serializer_for
 from .accumulator import Accumulator, limits_of, record_bytes
 from .bulk import BOUNDLESS, Bulk, Gate, Rows, no_partition
 from .line import BufferExhausted as BufferExhausted
-from .line import Pending, Raw, line_full, stayed_full
-from .partitioner import Sticky, partition_for_key
+from .line import Line, Pending, Raw, line_full, stayed_full
+from .partitioner import FAULTS, Sticky, partition_for_key
 from .receipts import Many, One, Outcomes, Part, all_of, attach, never_sent
 from .record_lists import PLAIN, Row, Serializers, chunks, lists_of, rows_of
 from .sender import Sender, Sink, Token
 from .transaction_rules import State
 from .transactions import TransactionAborted, Transactions
-
-# Errors of a caller's partitioner for one record; the records after it in line must not fail with it.
-PARTITIONER_FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class Producer:
@@ -68,7 +64,7 @@ class Producer:
         self._accumulator: Accumulator[Token] = Accumulator(limits_of(config))
         self._sticky = Sticky(self._cluster.random)
         self._interceptors: Chain[ProducerInterceptor] = Chain(config.interceptors)
-        self._lines: dict[str, deque[Pending]] = {}
+        self._lines: dict[str, Line] = {}
         self._line_bytes = 0
         self._lined_up = 0  # so many records, ever
         self._claims = 0  # lists that wait for room
@@ -147,7 +143,8 @@ class Producer:
         also MessageTooLarge, BufferExhausted.
         """
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._queue(topic, value, key, partition, headers, timestamp_ms, One(future), 0)
+        sink = One(future, told_anyway=self._transactions is not None)  # by commit and abort
+        self._queue(topic, value, key, partition, headers, timestamp_ms, sink, 0)
         return future
 
     async def send_many(
@@ -289,6 +286,8 @@ class Producer:
                     await asyncio.sleep(0)  # the sender's turn
         except (ApiError, BufferExhausted, TransactionAborted, RuntimeError) as trouble:
             bulk.give_up(trouble)
+        if bulk.trouble is not None and self._transactions is not None:
+            self._transactions.record_failed(bulk.trouble, transaction)
         return bulk.outcomes
 
     def _open_transaction(self) -> int:
@@ -360,10 +359,7 @@ class Producer:
         its group has expelled; or the group's name alone, for a consumer that is no member. The consumer must
         not commit by itself: `enable_auto_commit=False`.
         """
-        transactions = self._transactional()
-        if offsets:
-            whole = GroupMetadata(group) if isinstance(group, str) else group
-            await transactions.send_offsets({p: as_offset(one) for p, one in offsets.items()}, whole)
+        await self._transactional().send_offsets(offsets, group)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
@@ -398,8 +394,11 @@ class Producer:
         self._check_running()
         return self._transactions
 
-    async def _drained(self) -> None:
-        """Wait until every record is acknowledged or given up, and no batch is on its way."""
+    async def _drained(self, committed: bool) -> None:
+        """Wait until every record is acknowledged or given up, and no batch is on its way. What is still in
+        line for a topic or for room is waited for if it is to be committed, else given up."""
+        for line in self._lines.values() if not committed else ():
+            line.give_up()
         await self.flush()
         while not self._accumulator.is_empty:
             await self._next_freed()
@@ -492,10 +491,10 @@ class Producer:
         if line is not None:
             line.append(pending)
             return
-        self._lines[topic] = deque((pending,))
-        self._tasks.spawn(self._admit(topic, self._lines[topic]), f"admit.{topic}")
+        self._lines[topic] = line = Line((pending,))
+        line.admission = self._tasks.spawn(self._admit(topic, line), f"admit.{topic}")
 
-    async def _admit(self, topic: str, line: "deque[Pending]") -> None:
+    async def _admit(self, topic: str, line: Line) -> None:
         """Move a topic's line into the accumulator, in order, as its partitions and room allow. If lists wait
         for room, too, they have their turn after as much as they take in theirs."""
         moved = 0
@@ -511,7 +510,9 @@ class Producer:
                         await self._cluster.has(TopicPartition(topic, pending.partition), pending.deadline)
                     await self._room(pending.size, pending.deadline)
                     self._place(topic, self._cluster.view.topics[topic], *pending[:4])
-                except (ApiError, BufferExhausted, TransactionAborted, *PARTITIONER_FAULTS) as trouble:
+                except (ApiError, BufferExhausted, TransactionAborted, *FAULTS) as trouble:
+                    if self._transactions is not None:
+                        self._transactions.record_failed(trouble)
                     pending.token[0].refused(pending.token[1], never_sent(trouble))
                 line.popleft()
                 self._line_bytes -= pending.size
@@ -520,9 +521,7 @@ class Producer:
         finally:
             for pending in line:
                 self._line_bytes -= pending.size
-                pending.token[0].refused(
-                    pending.token[1], never_sent(BufferExhausted("the producer was closed"))
-                )
+                pending.token[0].refused(pending.token[1], never_sent(line.given_up))
             del self._lines[topic]
             self._freed.set()
 

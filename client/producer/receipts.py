@@ -195,12 +195,13 @@ class Outcomes:
 
 
 class One:
-    """Receives the receipt or failure of one record, in a future."""
+    """Receives the receipt or failure of one record, in a future. If the failure is `told_anyway`, asyncio
+    does not complain of futures that nobody has awaited."""
 
-    __slots__ = ("future",)
+    __slots__ = ("future", "told_anyway")
 
-    def __init__(self, future: "asyncio.Future[Receipt]") -> None:
-        self.future = future
+    def __init__(self, future: "asyncio.Future[Receipt]", told_anyway: bool = False) -> None:
+        self.future, self.told_anyway = future, told_anyway
 
     def acknowledged(self, index: int, receipt: Receipt) -> None:
         """Set the receipt."""
@@ -211,6 +212,8 @@ class One:
         """Set the failure."""
         if not self.future.done():
             self.future.set_exception(error)
+            if self.told_anyway:
+                self.future.exception()
 
 
 class Many:

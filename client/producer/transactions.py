@@ -30,6 +30,7 @@ from ...protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     EndTxnRequest,
 )
+from ..arguments import as_group, as_offsets
 from ..config import ProducerConfig
 from ..network.cluster import Cluster, CoordinatorKind
 from ..results import CommittedOffset, GroupMetadata
@@ -42,6 +43,7 @@ BUMP_VERSION = 3  # of InitProducerId: the producer may name the id and epoch it
 MEMBER_VERSION = 3  # of TxnOffsetCommit: the coordinator checks the consumer's membership
 FIRST_PARTITION_PAUSE_S = 0.02  # the transaction before is being completed, which takes no longer than that
 SEND_OFFSETS = "send_offsets"
+LAST_WORD_S = 0.5  # records in line are refused after max_block_ms, too: that is told, not that time is up
 CLOSE_SECONDS_MAX = 5.0  # for an abort when the producer closes; else the coordinator's time-out aborts
 
 
@@ -83,10 +85,11 @@ class Operation(NamedTuple):
 
 
 class Transactions:
-    """The transactions of one producer. `drained` waits until no batch waits or is on its way."""
+    """The transactions of one producer. `drained` waits until no batch waits or is on its way; it is told
+    whether they are to be committed."""
 
     def __init__(
-        self, cluster: Cluster, config: ProducerConfig, drained: Callable[[], Awaitable[None]]
+        self, cluster: Cluster, config: ProducerConfig, drained: Callable[[bool], Awaitable[None]]
     ) -> None:
         assert config.transactional_id is not None, "a transactional producer has an id"
         self.rules = TransactionRules()
@@ -99,6 +102,7 @@ class Transactions:
         self._wanted = asyncio.Event()
         self._operation: Operation | None = None
         self._asked = -1  # the coordinator that was asked last
+        self._refusal = ""  # the last answer for which an operation asks again
         self.batches: Batches | None = None
 
     def start(self, batches: Batches) -> None:
@@ -115,7 +119,8 @@ class Transactions:
                     self._operation = None
                 await self.abort_after_failure()
         except TimeoutError:
-            log.warning("abort_failed", transactional_id=self._id, reason="the coordinator did not answer")
+            reason = self._refusal or "the coordinator did not answer"
+            log.warning("abort_failed", transactional_id=self._id, reason=reason)
         finally:
             await self._tasks.stop()
 
@@ -157,13 +162,16 @@ class Transactions:
             log.warning("abort_failed", transactional_id=self._id, reason=str(trouble))
 
     async def send_offsets(
-        self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata
+        self, offsets: Mapping[TopicPartition, int | CommittedOffset], group: GroupMetadata | str
     ) -> None:
         """The group will have read so far if the transaction is committed."""
+        read, whole = as_offsets(offsets), as_group(group)
+        if not read:
+            return
 
         def begin() -> Coroutine[Any, Any, None]:
             self.rules.require("send offsets", State.IN_TRANSACTION)
-            return self._send_offsets(dict(offsets), group)
+            return self._send_offsets(dict(read), whole)
 
         if self._operation is not None:  # an earlier call gave up waiting, perhaps for other offsets
             await self._operate(SEND_OFFSETS, begin)
@@ -182,6 +190,14 @@ class Transactions:
             raise TransactionAborted("its transaction was aborted, or has failed, before it was sent")
         if self.rules.want(partition):
             self._wanted.set()
+
+    def record_failed(self, error: Exception, transaction: int | None = None) -> None:
+        """A record did not even come into a batch, since its topic is unknown, say: the open transaction, if
+        it is this one, is not committed without it."""
+        if transaction not in (None, self.rules.begun):
+            return
+        if self.rules.state in (State.IN_TRANSACTION, State.COMMITTING):
+            self._failed(Refused(Verdict.ABORT, error))
 
     def batch_failed(self, error: Exception) -> None:
         """A batch was given up."""
@@ -203,13 +219,15 @@ class Transactions:
     async def _operate(self, name: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._check_free(name)
         if self._operation is None:
+            self._refusal = ""
             self._operation = Operation(name, self._tasks.spawn(self._outcome(begin()), name))
         outcome = self._operation.outcome
-        await asyncio.wait([outcome], timeout=self._config.max_block_ms / 1000)
+        await asyncio.wait([outcome], timeout=self._config.max_block_ms / 1000 + LAST_WORD_S)
         if not outcome.done():
+            why = f", the last answer is {self._refusal}" if self._refusal else ""
             raise RequestTimedOut(
-                f"{name}() has no outcome after max_block_ms = {self._config.max_block_ms}: call it again to "
-                "wait for it"
+                f"{name}() has no outcome after max_block_ms = {self._config.max_block_ms}{why}: "
+                "call it again to wait for it"
             )
         self._operation = None
         if outcome.cancelled():
@@ -258,7 +276,7 @@ class Transactions:
 
     async def _end(self, committed: bool) -> None:
         rules = self.rules
-        await self._drained()
+        await self._drained(committed)
         async with self._turn:
             if rules.state not in (State.COMMITTING, State.ABORTING):
                 return  # a batch has failed
@@ -378,6 +396,7 @@ class Transactions:
                 raise Refused(Verdict.FATAL, self.rules.error)
             if verdict not in (Verdict.RETRY, Verdict.LOOK_UP):
                 raise Refused(verdict, error_for(decisive.code, decisive.about))
+            self._refusal = str(error_for(decisive.code, decisive.about))
             log.debug("transaction_request_retried", step=step.value, code=decisive.code.name)
             if verdict is Verdict.LOOK_UP:
                 self._forget(group)

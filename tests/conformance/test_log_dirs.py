@@ -1,22 +1,28 @@
-"""Stock tools look at log directories: kafka-log-dirs.sh of Kafka 3.9, and kafka-python's administrator."""
+"""Log directories, as stock tools see them and move replicas between them (kafka-log-dirs.sh and
+kafka-reassign-partitions.sh of Kafka 3.9, kafka-python's administrator), and as our own client does.
+"""
 
 import json
 import subprocess
 from pathlib import Path
 
 import kafka
+import pytest
 from kafka_peer import java
 from kafka_tools import Tools
 
+from strandline.client import LogDirNotFound, TopicPartition
 from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Producer
 from strandline.local.cluster import LocalCluster
 from strandline.testing.nursery import forked
+from tests.integration.support import until
+from tests.patience import HANG_S
 
 TOPIC, SIZE = "sized", 20_000
 
 
-def test_kafkas_own_tool_and_kafka_python_read_the_sizes(zookeeper: str, tmp_path: Path) -> None:
+def test_sizes_are_read_and_a_replica_moves(zookeeper: str, tmp_path: Path) -> None:
     broker = forked(LocalCluster(tmp_path, 1, zookeeper=f"{zookeeper}/{tmp_path.name}"))
     directories = [str(tmp_path / "broker-1" / name) for name in ("data", "more")]
     broker.brokers[1].settings["log.dirs"] = ",".join(directories)
@@ -48,6 +54,21 @@ def test_kafkas_own_tool_and_kafka_python_read_the_sizes(zookeeper: str, tmp_pat
             assert [one["log_dir"] for one in answer["log_dirs"]] == directories
         finally:
             other.close()
+        with Admin(cluster.bootstrap) as admin:
+
+            def where(number: int) -> list[tuple[str, bool]]:
+                (found,) = admin.describe_log_dirs([1]).values()
+                wanted = TopicPartition(TOPIC, number)
+                return [(d.path, r.is_future) for d in found for r in d.replicas if r.partition == wanted]
+
+            ((at, _),) = where(0)
+            (other_one,) = set(directories) - {at}
+            admin.alter_replica_log_dirs(1, {TopicPartition(TOPIC, 0): other_one})
+            until(lambda: where(0) == [(other_one, False)], HANG_S, "the replica is there")
+            with pytest.raises(LogDirNotFound, match=f"{TOPIC}-1 to /nowhere of broker 1"):
+                wishes = {TopicPartition(TOPIC, 1): "/nowhere", TopicPartition(TOPIC, 0): at}
+                admin.alter_replica_log_dirs(1, wishes)
+            until(lambda: where(0) == [(at, False)], HANG_S, "the replica is back")
 
 
 def test_kafkas_own_tool_moves_replicas_between_directories_and_brokers(
