@@ -96,8 +96,8 @@ MATRIX: dict[str, Fault] = {
     ),
     "F19": Fault(
         "appends that take seconds, on the leader, on a follower",
-        "each partition goes on slowly, and all that its broker leads with it, or the broker ends in two "
-        "sessions; no healthy follower is dropped, other leaders do not wait",
+        "all that its broker leads goes on slowly, as one loop appends to all, or the broker ends in two "
+        "sessions; no healthy follower is dropped, other leaders wait until the slow one has left their ISRs",
         2 * SESSION_S + SILENT_S,
         60.0,
     ),
