@@ -7,6 +7,7 @@ directories. Left to others: what must hold (test_kafka_storage.py), what is wri
 import asyncio
 import shutil
 import time
+from itertools import product
 from pathlib import Path
 
 import kafka_workload as workload
@@ -25,6 +26,8 @@ from strandline.protocol.records import BatchBuilder
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DirectoryLocked, RealDisk
+from strandline.storage.log.segments import RETIRED
+from strandline.storage.segment.file_names import DELETED, GONE, file_name
 from tests.patience import HANG_S
 from tests.watermarks import watermarks
 
@@ -136,12 +139,21 @@ def forget(directory: Path) -> list[str]:
 
 
 def add_what_only_we_leave(*dirs: Path) -> None:
-    """A deleted partition, one of an earlier topic, what recovery has set aside."""
+    """A deleted partition, one of an earlier topic, what recovery has set aside, what was cut and retired."""
     for number, directory in enumerate(dirs):
-        source = next(path for path in sorted(directory.iterdir()) if path.is_dir())
+        logs = [path for path in sorted(directory.iterdir()) if path.is_dir()]
+        source = logs[0]
+        for log in [part for folder in logs for part in folder.glob("*.log")]:
+            for base, suffix in product((int(log.stem), int(log.stem) + 7), RETIRED):
+                shutil.copy(log, log.with_name(f"{file_name(base, suffix)}{GONE}{DELETED}"))
         shutil.copytree(source, directory / f"gone-{number}.{1:032x}-delete")
         shutil.copytree(source, directory / f"strayed-{number}.{2:032x}-stray")
         shutil.copytree(source, directory.with_name(directory.name + ".aside") / "codecs-0")
+
+
+def gone(*dirs: Path) -> list[Path]:
+    """What was cut or retired, and is to be deleted."""
+    return [path for directory in dirs for path in directory.glob(f"*-[0-9]/*{GONE}{DELETED}")]
 
 
 def is_locked(directory: Path) -> bool:
@@ -160,8 +172,9 @@ class Kafkas:
         self.ours, self.data = ours, folder / "disks"
         shutil.copytree(ours.stopped, self.data)
         self.scanned = forget(self.data / "scanned")
-        add_what_only_we_leave(self.data / "believed", self.data / "scanned")
         dirs = [self.data / name for name in DIRS]
+        add_what_only_we_leave(*dirs)
+        self.going = gone(*dirs)
         broker = KafkaBroker(folder / "kafka", dirs, ours.zookeeper, KAFKAS)
         try:
             broker.start()

@@ -23,6 +23,7 @@ from kafka_takeover import (
     Served,
     cluster_on,
     described,
+    gone,
     opened,
     put_znodes,
     send_again,
@@ -31,6 +32,8 @@ from kafka_takeover import (
 
 from strandline.local.cluster import LocalCluster
 from strandline.local.embedded_zookeeper import Zookeeper
+from strandline.storage.log.segments import RETIRED
+from strandline.storage.segment.file_names import DELETED, GONE
 from strandline.testing.nursery import forked
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "kafka"
@@ -151,6 +154,12 @@ def test_kafka_believes_all_our_files(kafkas: Kafkas) -> None:
     assert alarms == strays and len(strays) == len(DIRS)
     loaded = kafkas.log.count("Loading producer state from snapshot file")
     assert loaded >= len(kafkas.ours.served.names)
+
+
+def test_kafka_deletes_what_was_to_be_deleted(kafkas: Kafkas) -> None:
+    """What a truncation or retention has taken out of a log has a name of ours, with Kafka's at its end."""
+    assert {path.name[20:] for path in kafkas.going} == {f"{suffix}{GONE}{DELETED}" for suffix in RETIRED}
+    assert gone(*(kafkas.data / name for name in DIRS)) == []
 
 
 def test_a_directory_that_kafka_runs_on_is_locked_for_us(kafkas: Kafkas) -> None:
