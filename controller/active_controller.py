@@ -53,6 +53,7 @@ class ActiveController:
         sender: RequestBuilder,
         patience: Patience,
         over: Callable[[str], None],
+        random_bytes: Callable[[int], bytes],
         unclean: bool = False,
         decision_notes: DecisionNotes | None = None,
         policy: Callable[[], ElectionPolicy] = ElectionPolicy,
@@ -70,7 +71,7 @@ class ActiveController:
         reports = Reports(self.post, self.end, self._doubts, self._channel_failed)
         self.announcer = Announcer(sender, patience, reports, Challenger(zk), trusts_until_s)
         self._brokers = BrokerWatch(zk)
-        self._topics = TopicWatch(zk, term)
+        self._topics = TopicWatch(zk, term, random_bytes)
         self._isrs = IsrWatch(zk, term)
         self._log_dirs = LogDirWatch(zk, term)
         self.reach = Reach(

@@ -321,8 +321,8 @@ class Controller:
         sender = RequestBuilder(self._config.broker_id, term.epoch, self._config.listener)
         min_isr = self._config.defaults().min_isr
         active = ActiveController(
-            self._zk, term, sender, self._config.patience, self._wake, self._policy().unclean,
-            self.decision_notes, self._policy, trusts_until_s,
+            self._zk, term, sender, self._config.patience, self._wake, self._random_bytes,
+            self._policy().unclean, self.decision_notes, self._policy, trusts_until_s,
         )  # fmt: skip
         active.state = replace(active.state, isr_order=self._config.isr_order, min_isr=min_isr)
         self._former.append(active)  # until it is certain that the term has begun

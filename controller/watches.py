@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
+from uuid import UUID
 
 import structlog
 
@@ -21,6 +22,7 @@ from ..zookeeper.client import (
     Delete,
     MultiFailed,
     NoNode,
+    SetData,
     Stat,
     Watch,
     ZkClient,
@@ -117,12 +119,15 @@ def broker_of(broker: int, registration: documents.RegistrationDocument, stat: S
 
 
 class TopicWatch:
-    """Topics that come, grow and go, and the topics to be deleted."""
+    """Topics that come, grow and go, and the topics to be deleted. One that an old tool has made is given the
+    id that it lacks, as by Kafka's controllers (KIP-516): followers ask for topics by their ids.
+    """
 
-    def __init__(self, zk: ZkClient, term: ControllerTerm) -> None:
+    def __init__(self, zk: ZkClient, term: ControllerTerm, random_bytes: Callable[[int], bytes]) -> None:
         self.due = asyncio.Event()
         self._zk = zk
         self._term = term
+        self._random_bytes = random_bytes
         self._watches = Watches(self._touched)
         self._known: set[str] = set()
         self._touched_topics: set[str] = set()
@@ -182,8 +187,7 @@ class TopicWatch:
     async def _read(self, name: str) -> Topic | TopicPartition | None:
         path = documents.topic_path(name)
         try:
-            data, stat = await self._watches.arm(path, self._zk.get)
-            document = documents.parse(documents.TopicDocument, data)
+            document, stat = await self._with_id(path)
             overrides = await self._overrides(name)
             return topic_of(name, document, stat.version, overrides)
         except NoNode:
@@ -191,6 +195,25 @@ class TopicWatch:
         except documents.BadDocument as bad:
             logger.error("znode_malformed", path=path, reason=str(bad))
             return TopicPartition(name, WHOLE_TOPIC)
+
+    async def _with_id(self, path: str) -> tuple[documents.TopicDocument, Stat]:
+        """The topic's document. If it lacks an id, it is given one first: a topic whose id changes counts as
+        another topic.
+        """
+        while True:
+            data, stat = await self._watches.arm(path, self._zk.get)
+            document = documents.parse(documents.TopicDocument, data)
+            if document.topic_id is not None:
+                return document, stat
+            id = documents.uuid_to_text(UUID(bytes=self._random_bytes(16)))
+            named = document.model_copy(update={"version": documents.TOPIC_VERSION, "topic_id": id})
+            try:
+                (written,) = await fenced(self._zk, self._term, [SetData(path, named.data(), stat.version)])
+            except MultiFailed:
+                continue  # it has changed meanwhile
+            assert isinstance(written, Stat)
+            logger.info("topic_id_given", path=path, id=id)
+            return named, written
 
     async def _overrides(self, name: str) -> Overrides:
         """A document that cannot be parsed counts as none."""

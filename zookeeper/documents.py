@@ -22,6 +22,7 @@ CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
 BROKER_INCARNATIONS = "/brokers/incarnations"
 TOPICS = "/brokers/topics"
+TOPIC_VERSION = 3  # of a topic's document: the first with an id
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"  # Kafka's word, but its brokers with ZooKeeper have no such settings
@@ -203,7 +204,7 @@ class ControllerDocument(Document):
 class TopicDocument(Document):
     """`/brokers/topics/T`, version 3: the replicas of each partition."""
 
-    version: int = 3
+    version: int = TOPIC_VERSION
     topic_id: str | None = None
     partitions: dict[int, list[int]]
     adding_replicas: dict[int, list[int]] = Field(default_factory=dict)
@@ -212,7 +213,7 @@ class TopicDocument(Document):
 
     @property
     def uuid(self) -> UUID:
-        """The topic's id; all zero if a tool without topic ids wrote the node."""
+        """The topic's id; all zero if a tool without ids wrote the node, and no controller has seen it."""
         return UUID(int=0) if self.topic_id is None else uuid_from_text(self.topic_id)
 
 

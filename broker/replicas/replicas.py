@@ -112,15 +112,21 @@ class Replicas:
         held = self._logs.get(tp)
         if held is None:
             raise DiskFailed(str(tp), OSError("its log directory has failed"))
-        if held.topic_id is None and topic_id.int:
-            with suppress(DiskFull):  # the next start asks once more
-                held.adopt_topic_id(topic_id)
+        self.identify(tp, held, topic_id)
         partition = Partition(tp, held, self._logs.high_watermarks.get(tp, 0), self._shared)
         partition.full = self._logs.places.full.get(self._logs.directory_of(tp))
         self.partitions[tp] = partition
+        return partition
+
+    def identify(self, tp: TopicPartition, held: Log, topic_id: UUID) -> None:
+        """Give a log that has no topic id the one that the controller says: `partition.metadata` was damaged,
+        or the topic had none until now. Raises DiskError.
+        """
+        if held.topic_id is None and topic_id.int:
+            with suppress(DiskFull):  # the next start asks once more
+                held.adopt_topic_id(topic_id)
         if held.topic_id is not None:
             self._names[held.topic_id] = tp.topic
-        return partition
 
     def unhost(self, tp: TopicPartition) -> None:
         """Remove the replica and its log. Durable after `logs.settle_removals`. Raises DiskError."""

@@ -273,6 +273,8 @@ class LeaderAndIsr:
             raise unmade[tp]
         config = self._settings.config_of(topic.topic_name)
         partition = replicas.find(tp) or replicas.host_partition(tp, topic.topic_id)
+        if partition.log.topic_id is None:
+            replicas.identify(tp, partition.log, topic.topic_id)
         if partition.offline is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if state.leader_epoch < partition.leader_epoch:

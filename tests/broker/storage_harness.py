@@ -97,6 +97,7 @@ class Box:
         joined: int = -1,
         unclean: bool = False,
         others: Sequence[int] = (),
+        topic_id: UUID = TOPIC_ID,
     ) -> list[LeaderAndIsrPartitionError]:
         """A new epoch of these partitions, whose ISR is the leader and `others`; what the broker answered."""
         self.epoch += 1
@@ -109,7 +110,7 @@ class Box:
             )
             for number in numbers
         ]  # fmt: skip
-        topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=states)
+        topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=topic_id, partition_states=states)
         answer = await self.parts.roles.obey_leader_and_isr(
             LeaderAndIsrRequest(
                 controller_id=9, controller_epoch=1, broker_epoch=1, topic_states=[topic], live_leaders=[]

@@ -19,7 +19,7 @@ from strandline.storage.directories.intact import Intactness
 from strandline.storage.disk import LogDamaged
 from strandline.storage.log.checkpoints import PARTITION_METADATA, read_partition_metadata
 from tests.broker.replica_harness import until
-from tests.broker.storage_harness import EARLIER, TOPIC, Box, box, run, tp
+from tests.broker.storage_harness import EARLIER, TOPIC, TOPIC_ID, Box, box, run, tp
 
 
 @pytest.mark.parametrize("call", ["append", "pread_now", "open", "sync", "rename"])
@@ -240,6 +240,22 @@ def test_a_log_of_another_topic_id_is_not_begun_anew_by_who_vouches_for_it(tmp_p
 
     run(story)
     assert len(list(tmp_path.glob("*/t-?.*-stray"))) == 2, "their data is kept"
+
+
+def test_a_topic_without_an_id_may_get_one(tmp_path: Path) -> None:
+    """An old tool has made it, and an old controller has told of it; the next controller gives it an id."""
+
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            assert [e.error_code for e in await b.lead(0, topic_id=UUID(int=0))] == [0]
+            log = b.replicas.get(tp(0)).log
+            assert log.topic_id is None
+            b.epoch -= 1  # nothing else changes
+            assert [e.error_code for e in await b.lead(0, is_new=False)] == [0]
+            assert log.topic_id == TOPIC_ID and b.replicas.name_of(TOPIC_ID) == TOPIC
+            assert read_partition_metadata(b.disk, f"{log.directory}/{PARTITION_METADATA}") == TOPIC_ID
+
+    run(story)
 
 
 @pytest.mark.parametrize("room", [True, False])

@@ -1,14 +1,17 @@
 """A path counts as watched from the read that armed it until the watch fires, or its connection is gone."""
 
 import asyncio
+from random import randbytes
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
+from strandline.controller.planning import plans
 from strandline.controller.watches import BrokerWatch, TopicWatch, Watches
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
-from strandline.zookeeper.client import NoNode, Unknown, Watch
+from strandline.zookeeper.client import Create, NoNode, SetData, Unknown, Watch
 from strandline.zookeeper.znodes import ControllerTerm
 from tests.controller.memory_zk_client import MemoryZkClient
 
@@ -71,7 +74,7 @@ async def test_a_topic_that_comes_after_a_look_without_an_answer_is_seen(
     """The reads of a look fail, one or the other; the look that follows arms what they should have armed."""
 
     nodes = Nodes()
-    topics = TopicWatch(cast(Any, nodes), ControllerTerm(1, 1))
+    topics = TopicWatch(cast(Any, nodes), ControllerTerm(1, 1), randbytes)
     nodes.outcomes = list(outcomes)
     for _ in range(outcomes.count(LOST)):
         with pytest.raises(Unknown):
@@ -93,3 +96,30 @@ async def test_a_broker_is_seen_with_the_directories_that_it_has_given_up() -> N
     await znodes.report_failed_dir(zk, 2, "a-directory")
     seen = await BrokerWatch(zk).look()
     assert {broker: known.has_failed_dirs for broker, known in seen.items()} == {1: False, 2: True}
+
+
+async def test_a_topic_that_an_old_tool_has_made_is_given_an_id() -> None:
+    """Else no follower could fetch it. The tool may write once more meanwhile."""
+
+    zk = MemoryZkClient(SimZooKeeper())
+    await znodes.ensure_paths(cast(Any, zk))
+    path = documents.topic_path("old")
+    await zk.multi([Create(path, b'{"version":1,"partitions":{"0":[1]}}')])
+    grown = b'{"version":2,"partitions":{"0":[1],"1":[2]},"adding_replicas":{},"removing_replicas":{}}'
+    ids = [bytes(16), UUID(int=7).bytes]
+
+    def random_bytes(count: int) -> bytes:
+        if len(ids) == 2:
+            zk.server.multi([SetData(path, grown, 0)], zk.session_id)
+        return ids.pop(0)
+
+    term = await znodes.elect(cast(Any, zk), 1, 0)
+    assert term is not None
+    (read,) = await TopicWatch(cast(Any, zk), term, random_bytes).look()
+    assert isinstance(read, plans.TopicsRead)
+    topic = read.topics["old"]
+    assert (topic.id, topic.replicas, topic.version) == (UUID(int=7), {0: (1,), 1: (2,)}, 2)
+    kept = documents.parse(documents.TopicDocument, (await zk.get(path))[0])
+    assert (kept.uuid, kept.version) == (topic.id, 3)
+    (again,) = await TopicWatch(cast(Any, zk), term, randbytes).look()
+    assert again == read, "the next controller finds the same topic"

@@ -183,6 +183,20 @@ def test_a_tool_that_writes_to_zookeeper_itself(cluster: Cluster, zk: KazooClien
     }
 
 
+def test_a_topic_that_a_tool_without_topic_ids_has_made(cluster: Cluster, zk: KazooClient) -> None:
+    """As `kafka-topics.sh --zookeeper` of Kafka 2.8 does: its replicas follow as any other's."""
+    zk.create("/brokers/topics/old", b'{"version":1,"partitions":{"0":[1,2,3]}}')
+    until(lambda: cluster.admin.list_topics().count("old") == 1, HANG_S, "it is there")
+    with Producer(cluster.local.bootstrap, linger_ms=0) as producer:
+        producer.send("old", b"x" * 1000, partition=0).result(HANG_S)
+
+    def is_alike() -> bool:
+        sizes = {path.stat().st_size for log in cluster.logs("old") for path in log.glob("*.log")}
+        return len(sizes) == 1 and sizes.pop() > 1000
+
+    until(is_alike, HANG_S, "three replicas have it")
+
+
 def test_settings_outlive_brokers_and_controllers(cluster: Cluster) -> None:
     cluster.admin.create_topic("outlives", 1, 3)
     cluster.set("retention.bytes", "123456", topic="outlives")
