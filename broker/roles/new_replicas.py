@@ -62,6 +62,15 @@ class NewReplicas:
         held = self._replicas.topic_id_of(tp)
         return held is not None and NO_UUID not in (held, topic.topic_id) and held != topic.topic_id
 
+    def _is_of_an_earlier_one(
+        self, tp: TopicPartition, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState
+    ) -> bool:
+        """Whether the log here has no topic id, and the replica is new: then it is an earlier topic's of
+        this name. Taken for this one's, it would give its records for the leader's.
+        """
+        held = self._logs.get(tp)
+        return held is not None and held.topic_id is None and topic.topic_id.int > 0 and state.is_new
+
     def missing(
         self, request: LeaderAndIsrRequest, making: set[TopicPartition]
     ) -> tuple[list[Fresh], Unmade]:
@@ -76,7 +85,7 @@ class NewReplicas:
         wanted: list[Fresh] = []
         unmade: Unmade = {}
         for tp, topic, state in self._unhosted(request):
-            if self.is_of_another_topic(tp, topic):
+            if self.is_of_another_topic(tp, topic) or self._is_of_an_earlier_one(tp, topic, state):
                 self.set_aside(tp)
             if self._logs.get(tp) is None:
                 config = self._settings.config_of(topic.topic_name)

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from strandline.broker.errors import StorageLost
+from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode, KafkaStorageError
 from strandline.protocol.messages.control import (
     StopReplicaPartitionState,
@@ -18,7 +19,7 @@ from strandline.storage.directories.incarnation import INCARNATION
 from strandline.storage.directories.intact import Intactness
 from strandline.storage.disk import LogDamaged
 from strandline.storage.log.checkpoints import PARTITION_METADATA, read_partition_metadata
-from tests.broker.replica_harness import until
+from tests.broker.replica_harness import batch, until
 from tests.broker.storage_harness import EARLIER, TOPIC, TOPIC_ID, Box, box, run, tp
 
 
@@ -240,6 +241,24 @@ def test_a_log_of_another_topic_id_is_not_begun_anew_by_who_vouches_for_it(tmp_p
 
     run(story)
     assert len(list(tmp_path.glob("*/t-?.*-stray"))) == 2, "their data is kept"
+
+
+def test_a_log_without_a_topic_id_is_no_new_replica(tmp_path: Path) -> None:
+    """Its topic was deleted while this broker was away, and made again: leader epochs begin at 0 each time,
+    and nothing else would tell the old records from new ones.
+    """
+
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            b.logs.create(tp(0), None, TopicConfig.of(b.config.storage))
+            old = memoryview(bytearray(batch(b"of the old topic")))
+            b.logs.logs[tp(0)].append(old, read_header(old), 0, 0)
+            assert [e.error_code for e in await b.lead(0)] == [0]
+            log = b.replicas.get(tp(0)).log
+            assert (log.topic_id, log.end_offset) == (TOPIC_ID, 0)
+
+    run(story)
+    assert len(list(tmp_path.glob("*/t-0.*-stray"))) == 1, "its data is kept"
 
 
 def test_a_topic_without_an_id_may_get_one(tmp_path: Path) -> None:
