@@ -19,7 +19,7 @@ from typing import Any
 from ...base.logger import get_logger
 from ...base.tasks import Tasks
 from ...base.types import TopicPartition
-from ...protocol.errors import ApiError, ErrorCode, NetworkException
+from ...protocol.errors import ApiError, ErrorCode, InconsistentGroupProtocol, NetworkException
 from ...protocol.messages.groups import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -238,6 +238,12 @@ class Membership:
             ],
         )
         answer: JoinGroupResponse = await self._ask_until_answered(request)
+        if answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            ours = ", ".join(config.partition_assignment_strategy)
+            raise InconsistentGroupProtocol(
+                f"{self._group}: not all of its members have one of the assignors {ours} (option "
+                "partition_assignment_strategy), or they are no consumers"
+            )
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member = self.member._replace(member_id=answer.member_id)
         check(self._cluster, self._group, answer.error_code, self._group)

@@ -1,7 +1,9 @@
 """Which partition a record goes to: by hash of its key as in Kafka, or sticky when it has none.
 
 A key goes to the same partition as from a Java client (murmur2, seed 0x9747b28c). Records without a key stay
-with one partition until a batch is full, then move on, so that batches fill.
+with one partition until a batch is full, then move on, so that batches fill. Where batches leave before they
+are full, for records are few, they move on after as many bytes as would fill one (KIP-794): else all would go
+to one partition for ever.
 """
 
 from collections.abc import Sequence
@@ -45,6 +47,7 @@ class Sticky:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._chosen: dict[str, int] = {}
+        self._taken: dict[str, int] = {}  # bytes since the last move
 
     def current(self, topic: str, partitions: int) -> int | None:
         """The partition that is being filled, if one is."""
@@ -58,9 +61,18 @@ class Sticky:
             chosen = self._chosen[topic] = self._pick(led or range(partitions), None)
         return chosen
 
+    def took(self, topic: str, size: int) -> None:
+        """The partition that is being filled got so many bytes."""
+        self._taken[topic] = self._taken.get(topic, 0) + size
+
+    def has_had(self, topic: str, size: int) -> bool:
+        """Whether it has got so many."""
+        return self._taken.get(topic, 0) >= size
+
     def move_on(self, topic: str, led: Sequence[int], filled: int) -> None:
         """A batch for `filled` was closed: go to another partition if it is the one being filled."""
         if led and self._chosen.get(topic) == filled:
+            self._taken[topic] = 0
             self._chosen[topic] = self._pick(led, filled)
 
     def _pick(self, among: Sequence[int], besides: int | None) -> int:

@@ -34,7 +34,7 @@ from ..network.metadata import TopicView
 from ..results import CommittedOffset, GroupMetadata, Headers, ProducerRecord, Receipt
 from ..serializers import serializer_for
 from .accumulator import Accumulator, limits_of, record_bytes
-from .bulk import BOUNDLESS, Bulk, Gate, Rows, no_partition
+from .bulk import BOUNDLESS, Bulk, Gate, Rows, fresh, no_partition
 from .line import BufferExhausted as BufferExhausted
 from .line import Line, Pending, Raw, line_full, stayed_full
 from .partitioner import FAULTS, Sticky, partition_for_key
@@ -545,8 +545,8 @@ class Producer:
             else:
                 sticky = True
                 partition = self._sticky.current(topic, count)
-                if partition is None:
-                    partition = self._sticky.choose(topic, known.led, count)
+                if partition is None or self._sticky.has_had(topic, self._accumulator.batch_size):
+                    partition = fresh(self._sticky, self._accumulator, topic, known)
         if partition not in known.partitions:
             raise no_partition(topic, partition, count)
         if isinstance(token[0], ObservedSink):
@@ -555,8 +555,10 @@ class Producer:
         if self._transactions is not None:
             self._transactions.want(name)
         closed = self._accumulator.append(name, record, token, self._now(), size)
-        if closed and sticky:
-            self._sticky.move_on(topic, known.led, partition)
+        if sticky:
+            self._sticky.took(topic, size)
+            if closed:
+                self._sticky.move_on(topic, known.led, partition)
         self._wake()
 
     async def _room(self, size: int, deadline: float, topic: str | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -475,3 +476,25 @@ def test_a_run_is_cut_where_its_batch_is() -> None:
     assert tokens_between(tokens, 2, 3) == [Run("a", 11, 1, -1)]
     assert tokens_between(tokens, 6, 8) == [("s", 1, 0), Run("b", 0, 1, 7)]
     assert tokens_between(tokens[::2], 1, 2) == [("s", 1, 0)]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_few_records_without_a_key_do_not_all_go_to_one_partition(run: Any, form: str, listed: bool) -> None:
+    """No batch is ever full, for each leaves before the next record comes."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            logs = double.topic("t", 3)
+            async with Producer(double.servers, batch_size=500) as producer:
+                for n in range(200):
+                    if listed:
+                        await producer.send_many("t", [b"%03d" % n * 13, None])
+                    else:
+                        await producer.send("t", b"%03d" % n * 13)
+            sizes = [len(log.headers()) for log in logs]
+            assert min(sizes) >= 10, sizes
+            first = [one[:3] for log in logs for one in values(log) if one is not None]
+            neighbours = sum(int(b) == int(a) + 1 for a, b in pairwise(first))
+            assert neighbours > 100, "yet about a batch of them stays together"
+
+    run(story())

@@ -16,8 +16,8 @@ from strandline.client import (
     UnknownMemberId,
 )
 from strandline.protocol.apis import Api
-from strandline.protocol.errors import ErrorCode, FencedInstanceId
-from strandline.protocol.messages.groups import HeartbeatResponse
+from strandline.protocol.errors import ErrorCode, FencedInstanceId, InconsistentGroupProtocol
+from strandline.protocol.messages.groups import HeartbeatResponse, JoinGroupResponse
 from tests.client.broker_harness import HANDLERS, Broker, Double, Partition
 from tests.client.group_harness import Group
 from tests.client.test_consumer import GROUP, T0, fill, take
@@ -534,5 +534,21 @@ def test_a_transaction_does_not_commit_what_went_to_another_member(run: Any) -> 
                     assert first.group_metadata([T0]).generation == second.group_metadata([T1]).generation
                     with pytest.raises(CommitFailed, match="t-1"):
                         first.group_metadata([T0, T1])
+
+    run(story())
+
+
+def test_who_has_no_assignor_in_common_with_the_others_is_told_which_it_has(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            refusal = JoinGroupResponse(error_code=code, leader="", member_id="", protocol_name="")
+            double.hook = lambda broker, api, request: refusal if api == Api.JOIN_GROUP else None
+            strategy: Any = {"partition_assignment_strategy": ("range", "sticky")}
+            async with Consumer(double.servers, topics=["t"], group="g", **strategy) as consumer:
+                why = "g: not all of its members have one of the assignors range, sticky"
+                with pytest.raises(InconsistentGroupProtocol, match=why):
+                    await consumer.poll(5_000)
 
     run(story())
