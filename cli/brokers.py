@@ -11,7 +11,7 @@ import typer
 from ..local.members import Action, NoSuchMember, act, title
 from .completion import member_names
 from .console import AsJson, WrongUsage, clear_errors, err, tell
-from .up_down import DEFAULT_DIRECTORY, Directory
+from .up_down import DEFAULT_DIRECTORY, Directory, naming
 
 Names = Annotated[
     list[str],
@@ -58,7 +58,7 @@ def resume(names: Names, dir: Directory = DEFAULT_DIRECTORY, as_json: AsJson = F
 
 def _do(action: Action, names: list[str], directory: Path, as_json: bool) -> None:
     with clear_errors():
-        options = "" if directory == DEFAULT_DIRECTORY else f" --dir {directory}"
+        options = naming(directory)
         with err.status(f"{action} {' '.join(names)}"):
             try:
                 done = act(directory, action, names, options)

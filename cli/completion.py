@@ -14,7 +14,7 @@ import typer
 from ..client.config import ConfigError
 from ..client.sync import Admin
 from ..protocol.errors import ApiError
-from .console import DEFAULT_BOOTSTRAP, Failure, out
+from .console import DEFAULT_BOOTSTRAP, Failure, WrongUsage, out
 from .reach import own_cluster, reached
 
 ANSWER_MS = 700
@@ -71,6 +71,19 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     return _asked(context, lambda admin: admin.list_topics(internal=incomplete.startswith("_")))
 
 
+def partition_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The partitions, as topic-partition, of the cluster that the command line so far is about."""
+
+    def ask(admin: Admin) -> list[str]:
+        topics = [one for one in admin.list_topics(internal=True) if one.startswith(incomplete)]
+        if not topics:  # a topic's name stands there already, and a part of the number
+            topics = [incomplete.rpartition("-")[0]]
+        described = admin.describe_topics(topics) if topics != [""] else []
+        return [f"{topic.name}-{one.partition}" for topic in described for one in topic.partitions]
+
+    return _asked(context, ask)
+
+
 def group_names(context: typer.Context) -> list[str]:
     """The consumer groups of the cluster that the command line so far is about."""
     return _asked(context, lambda admin: [one.group for one in admin.list_groups()])
@@ -89,5 +102,5 @@ def _asked(context: typer.Context, ask: Callable[[Admin], list[str]]) -> list[st
             reached(str(given)), default_api_timeout_ms=ANSWER_MS, request_timeout_ms=ANSWER_MS
         ) as admin:
             return ask(admin)
-    except (OSError, ApiError, ConfigError, Failure):
+    except (OSError, ApiError, ConfigError, Failure, WrongUsage):
         return []

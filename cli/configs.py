@@ -9,10 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from ..client.admin.configs import ConfigChange, ConfigEntry, ConfigSource, ResourceType, changes_of
+from ..client.sync import Admin
+from .completion import group_names, topic_names
 from .console import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
+    Failure,
     WrongUsage,
     clear_errors,
     counted,
@@ -36,11 +39,18 @@ SHOWN_SOURCES = {
 }
 EXAMPLE = "retention.ms=3600000"
 
-Topic = Annotated[str | None, typer.Option("--topic", help="topic whose settings to use")]
+Topic = Annotated[
+    str | None,
+    typer.Option("--topic", help="topic whose settings to use", autocompletion=topic_names),
+]
 Broker = Annotated[int | None, typer.Option("--broker", min=0, help="id of the broker whose settings to use")]
 Group = Annotated[
     str | None,
-    typer.Option("--group", help="consumer group (KIP-848) whose settings to use; it need not exist"),
+    typer.Option(
+        "--group",
+        help="consumer group (KIP-848) whose settings to use; it need not exist",
+        autocompletion=group_names,
+    ),
 ]
 Everywhere = Annotated[bool, typer.Option("--default", help="use the cluster-wide defaults of all brokers")]
 
@@ -59,6 +69,8 @@ def describe(
     with clear_errors():
         resource = _resource(topic, broker, default, group)
         with connect(bootstrap) as admin:
+            if broker is not None:
+                _check_running(admin, broker)
             found = admin.describe_configs(**resource, documentation=as_json)
         if as_json:
             show([_in_full(entry) for entry in found], True)
@@ -138,6 +150,13 @@ def _resource(topic: str | None, broker: int | None, default: bool, group: str |
     if len(given) != 1:
         raise WrongUsage("expected exactly one of --topic T, --broker N, --default, --group G")
     return given
+
+
+def _check_running(admin: Admin, broker: int) -> None:
+    """A broker tells its own settings; one that is not there would be waited for."""
+    ids = sorted(one.node_id for one in admin.describe_cluster().brokers)
+    if broker not in ids:
+        raise Failure(f"no broker {broker} is running: the cluster has {', '.join(map(str, ids))}")
 
 
 def _title(topic: str | None, broker: int | None, group: str | None) -> str:

@@ -11,6 +11,7 @@ from ..base.types import TopicPartition
 from ..client.admin.leader_elections import Election
 from ..client.sync import Admin
 from ..protocol.errors import ApiError, ElectionNotNeeded
+from .completion import topic_names
 from .console import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -44,7 +45,10 @@ def elect_leaders(
             ),
         ),
     ] = False,
-    topic: Annotated[str | None, typer.Option("--topic", help="topic whose leaders to elect")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", help="topic whose leaders to elect", autocompletion=topic_names),
+    ] = None,
     partition: Annotated[
         list[int] | None,
         typer.Option("--partition", min=0, help="only this partition of --topic; may be repeated"),

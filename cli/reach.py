@@ -1,12 +1,14 @@
 """How commands reach a cluster: at once, or they say at once what they tried, why it failed and what to do.
 
 The clients try for as long as a call may take, for a cluster that is on its way back. A person who has
-forgotten to start one should not wait for that: before a client is made, each address gets one attempt to
-connect, all at the same time, and the first that works ends it.
+forgotten to start one, or has the port of something else, should not wait for that: before a client is made,
+each address gets one attempt to connect, all at the same time, and the first that works ends it. What answers
+a question of Kafka's protocol in HTTP or TLS is no broker; who is silent may be one.
 Left to others: the requests (client/sync.py), ZooKeeper's protocol (zookeeper/kazoo_client.py).
 """
 
 import socket
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import Empty, Queue
@@ -20,7 +22,8 @@ from ..local.cluster import LocalCluster, find
 from ..local.embedded_zookeeper import EnvironmentProblem
 from ..local.members import title
 from ..local.processes import State
-from .console import DEFAULT_BOOTSTRAP, PATIENCE, Failure, err
+from ..protocol.apis import Api
+from .console import DEFAULT_BOOTSTRAP, PATIENCE, Failure, WrongUsage, err
 
 ATTEMPT_S = 1.5
 """The longest that a connection may take before the command gives up, if none of the others works."""
@@ -30,6 +33,17 @@ SILENCE_S = 2.0
 
 REFUSED = "connection refused: nothing listens there"
 SILENT = f"no answer within {ATTEMPT_S} s: is a firewall between, is the address right?"
+FOREIGN = {
+    b"HTTP": "answers in HTTP: no broker's listener (is it the port of its web page?)",
+    b"\x15\x03": "answers with TLS, which is not spoken here",
+}
+"""How an answer begins that no broker gives, and what gives it."""
+
+QUESTION = struct.pack(">ihhih", 10, Api.API_VERSIONS, 0, 0, -1)
+"""ApiVersions as a frame: every broker answers it at once."""
+
+ANSWER_S = 0.3
+"""The longest that the first bytes of that answer are waited for: a broker may be busy, or stand still."""
 
 
 HOME = ".strandline"
@@ -65,7 +79,9 @@ def reached(bootstrap: str, directory: Path | None = None) -> str:
         addresses = [parse_address(part.strip()) for part in bootstrap.split(",") if part.strip()]
     except ValueError:
         return bootstrap
-    if refusals := why_unreachable(addresses):
+    if not addresses:
+        raise WrongUsage("--bootstrap-server names no broker: expected host:port, or several with commas")
+    if refusals := why_unreachable(addresses, question=QUESTION):
         raise Failure(told(refusals, own))
     return bootstrap
 
@@ -121,13 +137,19 @@ def zookeeper_reached(address: str) -> str:
     return address
 
 
-def why_unreachable(addresses: Sequence[tuple[str, int]], wait_s: float = ATTEMPT_S) -> dict[str, str]:
-    """Why no connection to any of them can be made, by address; empty as soon as one can."""
+def why_unreachable(
+    addresses: Sequence[tuple[str, int]], wait_s: float = ATTEMPT_S, question: bytes = b""
+) -> dict[str, str]:
+    """Why no connection to any of them can be made, by address; empty as soon as one can.
+
+    With a `question` who answers it as nobody should counts as out of reach, too.
+    """
     answers: Queue[tuple[str, str | None]] = Queue()
     names = {f"{host}:{port}": (host, port) for host, port in addresses}
     for name, address in names.items():
         # daemons: a name that takes long to look up must not hold up the end of the command
-        Thread(target=_try, args=(name, address, wait_s, answers), name=f"dials {name}", daemon=True).start()
+        asked = (name, address, wait_s, question, answers)
+        Thread(target=_try, args=asked, name=f"dials {name}", daemon=True).start()
     reasons = dict.fromkeys(names, SILENT)
     deadline = monotonic() + wait_s
     for _ in names:
@@ -142,14 +164,29 @@ def why_unreachable(addresses: Sequence[tuple[str, int]], wait_s: float = ATTEMP
 
 
 def _try(
-    name: str, address: tuple[str, int], wait_s: float, answers: "Queue[tuple[str, str | None]]"
+    name: str,
+    address: tuple[str, int],
+    wait_s: float,
+    question: bytes,
+    answers: "Queue[tuple[str, str | None]]",
 ) -> None:
     try:
-        socket.create_connection(address, timeout=wait_s).close()
+        with socket.create_connection(address, timeout=wait_s) as connection:
+            reason = _foreign(connection, question) if question else None
     except (OSError, UnicodeError) as error:
-        answers.put((name, _reason(error)))
-    else:
-        answers.put((name, None))
+        reason = _reason(error)
+    answers.put((name, reason))
+
+
+def _foreign(connection: socket.socket, question: bytes) -> str | None:
+    """What answers there, if it is certainly no broker."""
+    connection.settimeout(ANSWER_S)
+    try:
+        connection.sendall(question)
+        begin = connection.recv(4)
+    except OSError:  # silent, or it has hung up: the client will see
+        return None
+    return next((why for first, why in FOREIGN.items() if begin.startswith(first)), None)
 
 
 def _reason(error: Exception) -> str:

@@ -13,7 +13,7 @@ from ..local.roster import add as join
 from ..local.roster import remove as take_out
 from .completion import member_names
 from .console import AsJson, Failure, WrongUsage, clear_errors, err, pair, tell
-from .up_down import DEFAULT_DIRECTORY, Directory
+from .up_down import DEFAULT_DIRECTORY, Directory, naming
 
 
 def add(
@@ -42,7 +42,7 @@ def add(
     It holds nothing before replicas are moved to it: `strandline reassign --generate` proposes which.
     """
     with clear_errors():
-        options = "" if dir == DEFAULT_DIRECTORY else f" --dir {dir}"
+        options = naming(dir)
         settings = dict(pair(text, "--override", "broker.rack=b") for text in override or [])
         with err.status("starting a broker"):
             broker = join(dir, id, port=port, settings=settings, options=options)
@@ -72,7 +72,7 @@ def remove(
     directory is kept beside the others, under another name.
     """
     with clear_errors():
-        options = "" if dir == DEFAULT_DIRECTORY else f" --dir {dir}"
+        options = naming(dir)
         try:
             with err.status(f"removing broker {name}"):
                 kept = take_out(dir, name, force=force, options=options)

@@ -11,7 +11,7 @@ from ..simulation.families import FAMILIES
 from ..simulation.many import Figures, command, run_many
 from ..simulation.mutants import MUTANTS, Search, search_many
 from ..simulation.world import Outcome, run_seed
-from .console import Failure, clear_errors, err, out
+from .console import Failure, WrongUsage, clear_errors, err, out
 
 NO_SEEDS_SHOWN = 20
 
@@ -42,7 +42,7 @@ def simulate(
     with clear_errors():
         family = "flushed" if flushed else "disks" if disks else family
         if family not in (*FAMILIES, "all"):
-            raise Failure(f"--family {family}: expected one of {', '.join(FAMILIES)}, all")
+            raise WrongUsage(f"--family {family}: expected one of {', '.join(FAMILIES)}, all")
         began = time.perf_counter()
         if mutants:
             _search(seeds, first)

@@ -31,7 +31,7 @@ from .console import (
 )
 from .reach import connect
 from .reassign.ongoing import Moves, moving
-from .up_down import DEFAULT_DIRECTORY, Directory
+from .up_down import DEFAULT_DIRECTORY, Directory, remedy_for
 from .why.command import ask_all
 
 ANY_ADDRESS = ("0.0.0.0", "::")
@@ -68,13 +68,19 @@ def status(
 
 
 def processes(directory: Path, brokers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The processes of the cluster that `up` started in `directory`; none if `brokers` are not of it."""
+    """The processes of the cluster that `up` started in `directory`, and what brings those back that do not
+    run; none if `brokers` are not of it."""
     cluster = seen_from(directory, [joined(one["host"], one["port"]) for one in brokers])
     if cluster is None:
         return []
     places = {str(id): broker.address for id, broker in cluster.brokers.items()}
     return [
-        {"name": name, "state": state.value, "address": places.get(name, cluster.zookeeper)}
+        {
+            "name": name,
+            "state": state.value,
+            "address": places.get(name, cluster.zookeeper),
+            "remedy": remedy_for(name, state, directory),
+        }
         for name, state in cluster.processes.items()
     ]
 
@@ -282,13 +288,9 @@ def _of_kafka(seen: dict[str, Any]) -> list[RenderableType]:
     return [Text(told, style="dim")]
 
 
-REMEDIES = {State.STOPPED: "start", State.PAUSED: "resume"}
-
-
 def _idle(one: dict[str, Any]) -> RenderableType:
     """A line about a process that is stopped or paused, with the command that brings it back."""
-    remedy = f"strandline {REMEDIES[State(one['state'])]} {one['name']}"
-    return Text(f"{title(one['name'])} ({one['address']}) is {one['state']}: {remedy}", style="yellow")
+    return Text(f"{title(one['name'])} ({one['address']}) is {one['state']}: {one['remedy']}", style="yellow")
 
 
 def _disk_trouble(one: dict[str, Any]) -> RenderableType:

@@ -12,6 +12,7 @@ import typer
 from ..base.types import TopicPartition
 from ..client.admin.transactions import ProducerDescription
 from ..client.sync import Admin
+from .completion import topic_names
 from .console import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -26,7 +27,9 @@ from .reach import connect
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions, and find hanging ones.")
 
-Topic = Annotated[str | None, typer.Option("--topic", help="only partitions of this topic")]
+Topic = Annotated[
+    str | None, typer.Option("--topic", help="only partitions of this topic", autocompletion=topic_names)
+]
 Number = Annotated[int | None, typer.Option("--partition", min=0, help="only this partition of --topic")]
 
 

@@ -4,6 +4,7 @@ Left to others: single brokers of it (`brokers.py`), who belongs to it (`roster.
 (`local/cluster.py`).
 """
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +19,23 @@ from .console import AsJson, Failure, WrongUsage, clear_errors, counted, err, ou
 
 DEFAULT_DIRECTORY = Path.home() / ".strandline"
 DEFAULT_PORT, DEFAULT_BROKERS = 9092, 3
+REMEDIES = {State.STOPPED: "start", State.PAUSED: "resume"}
 LOCALHOST = ("127.0.0.1", "localhost")
 Directory = Annotated[
     Path, typer.Option("--dir", "-d", help="directory of the cluster's data, logs and process ids")
 ]
+
+
+def naming(directory: Path) -> str:
+    """What a command needs behind it to mean the cluster there: nothing, if it looks there by itself."""
+    is_default = directory.resolve() == DEFAULT_DIRECTORY.resolve()
+    return "" if is_default else f" --dir {shlex.quote(str(directory))}"
+
+
+def remedy_for(name: str, state: State, directory: Path) -> str | None:
+    """The command that brings a process of the cluster there back; None if it runs."""
+    verb = REMEDIES.get(state)
+    return None if verb is None else f"strandline {verb} {name}{naming(directory)}"
 
 
 def up(
@@ -59,10 +73,11 @@ def up(
         advertised = advertise or (own_address(host) if host in ANY_ADDRESS else None)
         with changing(dir):
             if _runs(dir):
+                more = naming(dir)
                 raise Failure(
-                    f"a cluster is already running in {dir}: stop it with strandline down --dir {dir}, "
-                    "bring a broker of it back with strandline start, or let another one join with "
-                    "strandline add"
+                    f"a cluster is already running in {dir}: stop it with `strandline down{more}`, bring a "
+                    f"broker N of it back with `strandline start N{more}`, or let another one join with "
+                    f"`strandline add{more}`"
                 )
             ids = _ids(dir, brokers)
             cluster = LocalCluster(
@@ -130,7 +145,7 @@ def _tell(cluster: LocalCluster, directory: Path, port: int) -> None:
     pages = " ".join(broker.page for broker in brokers if broker.page is not None)
     if pages:
         out.print(f"Web: {pages}", soft_wrap=True)
-    more = "" if directory == DEFAULT_DIRECTORY else f" --dir {directory}"
+    more = naming(directory)
     here = "" if port == DEFAULT_PORT else f" -b {cluster.bootstrap}"
     out.print(f"Inspect: strandline status{here}   Stop: strandline down{more}", soft_wrap=True)
 

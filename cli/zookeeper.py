@@ -16,6 +16,7 @@ from ..zookeeper.client import NoNode, Stat, ZkUnreachable
 from ..zookeeper.kazoo_client import KazooZkClient
 from .console import AsJson, Failure, WrongUsage, clear_errors, out, print_json
 from .reach import own_cluster, zookeeper_reached
+from .up_down import remedy_for
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -101,7 +102,11 @@ def _address(given: str | None, directory: Path | None) -> str:
     if given is not None:
         return given
     if directory is not None:
-        return find(directory).zookeeper
+        cluster = find(directory)
+        state = cluster.processes.get(ZOOKEEPER, State.RUNNING)
+        if remedy := remedy_for(ZOOKEEPER, state, directory):
+            raise EnvironmentProblem(f"the ZooKeeper of the cluster in {directory} is {state}: {remedy}")
+        return cluster.zookeeper
     own = own_cluster()
     return (
         own.zookeeper

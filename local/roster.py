@@ -41,6 +41,11 @@ def with_data(directory: Path) -> list[int]:
     return sorted(int(one[1]) for one in found if one is not None)
 
 
+def log_dirs_in(directory: Path) -> list[Path]:
+    """The log directories of the brokers of an `up`, which may be down; else the directory itself."""
+    return [directory / f"broker-{broker}" / "data" for broker in with_data(directory)] or [directory]
+
+
 def add(
     directory: Path,
     id: int | None = None,

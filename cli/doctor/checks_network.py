@@ -208,11 +208,14 @@ def _local(process: LocalProcess) -> tuple[str, tuple[str, ...]]:
     """Remedy and reasons for a broker of `strandline up`."""
     if not process.runs:
         return (
-            f"strandline start {process.id}",
+            f"strandline start {process.id}{process.options}",
             (f"its process on this machine has ended; the last line of its log: {process.last_line}",),
         )
     if process.paused:
-        return (f"strandline resume {process.id}", ("its process on this machine is stopped (SIGSTOP)",))
+        return (
+            f"strandline resume {process.id}{process.options}",
+            ("its process on this machine is stopped (SIGSTOP)",),
+        )
     return (
         "see the last lines of its log",
         (f"its process on this machine runs; the last line of its log: {process.last_line}",),

@@ -222,6 +222,7 @@ class LocalProcess:
     runs: bool
     paused: bool
     last_line: str
+    options: str = ""  # what a command needs behind it to mean its cluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Left to others: finding that cluster (local/members.py), what follows from it (c
 
 from ...local.cluster import LocalCluster, last_words
 from ...local.processes import State
+from ..up_down import naming
 from .facts import LocalProcess
 
 LAST_LINE_MAX = 300
@@ -20,6 +21,7 @@ def local_processes(cluster: LocalCluster) -> dict[int, LocalProcess]:
             broker.state is not State.STOPPED,
             broker.state is State.PAUSED,
             last_words(broker.log)[-LAST_LINE_MAX:],
+            naming(cluster.directory),
         )
         for id, broker in cluster.brokers.items()
     }

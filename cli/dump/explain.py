@@ -25,7 +25,7 @@ from ...storage.segment_files import (
     segment_paths,
     time_entries,
 )
-from ..console import WrongUsage
+from ..console import Failure, WrongUsage
 from .rows import Row, Wanted
 from .segment import batch_row, record_row
 
@@ -39,6 +39,8 @@ def explain(names: Sequence[str], offset: int | None, time: str | None) -> Itera
     if offset is not None and ms is not None:
         raise WrongUsage("--explain and --explain-time exclude each other: give one")
     for name in names:
+        if not Path(name).exists():
+            raise Failure(f"{name} is neither a file nor a directory")
         directory = Path(name) if Path(name).is_dir() else Path(name).parent
         try:
             lookup = ExplainedLookup(directory)

@@ -28,7 +28,12 @@ Topics = Annotated[
     list[str] | None, typer.Argument(metavar="[TOPIC…]", help="topics to reset", autocompletion=topic_names)
 ]
 MoreTopics = Annotated[
-    list[str] | None, typer.Option("--topic", help="topic, or topic:0,1 for some partitions; may be repeated")
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        help="topic, or topic:0,1 for some partitions; may be repeated",
+        autocompletion=topic_names,
+    ),
 ]
 
 

@@ -140,9 +140,8 @@ def read(text: str, name: str) -> Targets:
         document = json.loads(text)
         targets = _targets(document)
     except (ValueError, KeyError, TypeError) as error:
-        raise WrongUsage(
-            f'{name} is not a plan: expected {{"version":1,"partitions":[…]}}: {error!r}'
-        ) from None
+        why = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise WrongUsage(f'{name} is not a plan: expected {{"version":1,"partitions":[…]}}: {why}') from None
     if not targets:
         raise WrongUsage(f"{name}: the plan has no partitions")
     return targets

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..completion import partition_names
 from ..console import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -40,7 +41,8 @@ Moment = typer.Option(
 
 def replay(
     partition: Annotated[
-        str | None, typer.Argument(metavar="[T-P]", help="e.g. orders-0 (default: all)")
+        str | None,
+        typer.Argument(metavar="[T-P]", help="e.g. orders-0 (default: all)", autocompletion=partition_names),
     ] = None,
     at: Annotated[str | None, typer.Option(metavar="MOMENT", help="show the state after this moment")] = None,
     since: Annotated[str | None, Moment] = None,
@@ -74,6 +76,8 @@ def replay(
             print_json(_document(film, first, last, shown, later_ms, recorded))
             return
         _warn(recorded, later_ms)
+        if name is not None and all(each.partition != name for each in film.moments):
+            err.print(f"strandline: nothing is recorded about {name}; brokers:", markup=False, soft_wrap=True)
         if page is not None:
             out.print(
                 f"{page} has {last - first + 1} moments: open it in a browser", soft_wrap=True, markup=False
@@ -103,10 +107,9 @@ def number_of(film: Film, text: str, option: str, is_start: bool = False) -> int
 
 def _time(film: Film, text: str, option: str) -> int:
     """Milliseconds; a time of day is that of the last day that has moments."""
-    if "-" not in text:
-        text = f"{day(film.moments[-1].at_ms)}T{text}"
+    date = "" if "-" in text else f"{day(film.moments[-1].at_ms)}T"
     try:
-        found = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(date + text)
     except ValueError:
         raise WrongUsage(
             f"{option} {text}: expected the number of a moment, or a time such as 23:01:05.120 or "

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...client.sync import Admin
-from ...local.roster import with_data
+from ...local.roster import log_dirs_in
 from ...protocol.errors import ApiError
 from ...storage.decision_log import (
     BROKER,
@@ -64,7 +64,7 @@ def _all_of(admin: Admin, broker: int, document: Mapping[str, Any]) -> Iterator[
 def found_in(directories: list[Path], partition: str | None) -> Recorded:
     """What log directories hold; that of `strandline up` stands for its brokers'. Raises Failure."""
     rings: dict[int, Rings] = {}
-    places = [place for directory in directories for place in _log_dirs(directory)]
+    places = [place for directory in directories for place in log_dirs_in(directory)]
     for number, place in enumerate(places):
         log = read_rings(RealDisk(), str(place))
         if log is not None:
@@ -79,12 +79,6 @@ def found_in(directories: list[Path], partition: str | None) -> Recorded:
             "of a broker, or the directory of `strandline up`"
         )
     return Recorded(rings)
-
-
-def _log_dirs(directory: Path) -> list[Path]:
-    """The log directories of the brokers of an `up`, which may be down; else the directory itself."""
-    brokers = with_data(directory)
-    return [directory / f"broker-{broker}" / "data" for broker in brokers] or [directory]
 
 
 def _told(log: DecisionLog) -> Rings:

@@ -24,7 +24,9 @@ from .screen import Live
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="[SCENARIO]", help="a file, or the name of a scenario that comes with Strandline (--list)"
+        metavar="[SCENARIO]",
+        help="a file, or the name of a scenario that comes with Strandline (--list)",
+        autocompletion=lambda: list(shipped()),
     ),
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="draw faults from this seed (default: the file's)")]

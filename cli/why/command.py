@@ -15,11 +15,13 @@ import typer
 from ...base.types import TopicPartition
 from ...broker.why_answers import Answer, Evidence, leader, left_isr, not_visible, offline
 from ...client.sync import Admin
+from ...local.roster import log_dirs_in
 from ...protocol.errors import ApiError
 from ...storage.decision_log import BROKER, CONTROLLER, DecisionLog, controllers_ring, read_rings
 from ...storage.directories.log_manager import parse_directory
 from ...storage.disk import RealDisk
 from ...storage.log.checkpoints import HIGH_WATERMARKS, read_offsets
+from ..completion import partition_names
 from ..console import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -41,12 +43,21 @@ PATIENCE: dict[str, Any] = {"default_api_timeout_ms": 10_000, "request_timeout_m
 """Short timeouts: a broker that has stopped must not hold up the answers of others."""
 
 Partition = Annotated[
-    list[str], typer.Argument(metavar="T-P", help="topic-partition, e.g. orders-0, or two words: orders 0")
+    list[str],
+    typer.Argument(
+        metavar="T-P",
+        help="topic-partition, e.g. orders-0, or two words: orders 0",
+        autocompletion=partition_names,
+    ),
 ]
 PARTITION_WORDS = 2
+DIGITS_MAX = 19  # of an offset
 Dirs = Annotated[
     list[Path] | None,
-    typer.Option("--dir", help="read this log directory of a stopped broker instead; may be repeated"),
+    typer.Option(
+        "--dir",
+        help="read this log directory of a stopped broker, or directory of `up`, instead; may be repeated",
+    ),
 ]
 
 
@@ -60,7 +71,7 @@ def not_visible_(
     """Explain why consumers do not see a record."""
     with clear_errors():
         name, at, offset = record.rpartition("@")
-        if not at or not offset.isdigit():
+        if not at or not offset.isdecimal() or len(offset) > DIGITS_MAX:
             raise WrongUsage(f"{record}: expected topic-partition@offset, e.g. orders-0@17")
         number = int(offset)
 
@@ -196,10 +207,12 @@ def ask_all(
 
 def found_in(dirs: list[Path], partition: TopicPartition) -> Evidence:
     """What dead brokers left in their log directories."""
-    documents = dict(_left_behind(dirs, partition))
+    places = [place for directory in dirs for place in log_dirs_in(directory)]
+    documents = dict(_left_behind(places, partition))
     if not documents:
         raise Failure(
-            f"no flight recorder files in {', '.join(map(str, dirs))}: expected a broker's log directory"
+            f"no flight recorder files in {', '.join(map(str, places))}: expected a broker's log directory, "
+            "or the directory of `strandline up`"
         )
     return Evidence(str(partition), documents)
 

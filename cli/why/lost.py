@@ -16,11 +16,14 @@ import typer
 
 from ...base.types import TopicPartition
 from ...client.sync import Admin
+from ...local.roster import log_dirs_in
 from ...protocol.batches import headers
 from ...protocol.primitives import Malformed
 from ...protocol.records import Record, iterate
 from ...storage.disk import RealDisk
-from ...storage.quarantine import removal_rows, removed_bytes
+from ...storage.log.checkpoints import META_PROPERTIES
+from ...storage.quarantine import ASIDE, removal_rows, removed_bytes
+from ..completion import partition_names
 from ..console import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -43,7 +46,8 @@ ReadAt = Callable[[Row, str, int], bytes]
 
 def lost(
     partition: Annotated[
-        str | None, typer.Argument(metavar="[T-P]", help="e.g. orders-0 (default: all)")
+        str | None,
+        typer.Argument(metavar="[T-P]", help="e.g. orders-0 (default: all)", autocompletion=partition_names),
     ] = None,
     records: Annotated[bool, typer.Option("--records", help="print the removed records")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -81,9 +85,16 @@ def _asked_of(admin: Admin, wanted: TopicPartition | None) -> list[Row]:
 
 
 def _found_in(dirs: list[Path], wanted: TopicPartition | None) -> list[Row]:
+    places = [place for directory in dirs for place in log_dirs_in(directory)]
+    for place in places:
+        if not (place / META_PROPERTIES).exists() and not place.with_name(place.name + ASIDE).is_dir():
+            raise Failure(
+                f"{place} is not the log directory of a broker, and nothing is kept beside it: expected one, "
+                "or the directory of `strandline up`"
+            )
     rows = [
         {"broker": None, "log_dir": str(directory.absolute()), **row}
-        for directory in dirs
+        for directory in places
         for row in removal_rows(RealDisk(), str(directory.absolute()), wanted)
     ]
     return sorted(rows, key=lambda row: (row["at_ms"], row["path"]))

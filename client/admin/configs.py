@@ -141,13 +141,16 @@ class ConfigResource(NamedTuple):
 async def describe_configs(
     cluster: Cluster, resource: ConfigResource, documentation: bool, deadline: float
 ) -> list[ConfigEntry]:
-    """The settings of a resource."""
+    """The settings of a resource. A broker that does not know a topic is asked again until it must have heard
+    of it."""
     asked = DescribeConfigsResource(resource_type=resource.type, resource_name=resource.name)
     request = DescribeConfigsRequest(
         resources=[asked], include_synonyms=True, include_documentation=documentation
     )
 
-    async def attempt() -> list[ConfigEntry]:
+    heard_at = cluster.heard_everywhere_at()
+
+    async def attempt() -> list[ConfigEntry] | UnknownTopicOrPartition:
         told: DescribeConfigsResponse
         if resource.broker is not None:
             told = await cluster.request(resource.broker, request, deadline)
@@ -155,10 +158,16 @@ async def describe_configs(
             told = await cluster.ask_any(request, deadline)
         for result in told.results:
             if result.error_code:
-                raise error_for(result.error_code, result.error_message)
+                refusal = error_for(result.error_code, result.error_message)
+                if isinstance(refusal, UnknownTopicOrPartition) and cluster.now() >= heard_at:
+                    return refusal
+                raise refusal
         return [_entry(one) for result in told.results for one in result.configs]
 
-    return await cluster.persist(attempt, deadline)
+    found = await cluster.persist(attempt, deadline)
+    if isinstance(found, UnknownTopicOrPartition):
+        raise found
+    return found
 
 
 def _entry(one: DescribeConfigsResourceResult) -> ConfigEntry:

@@ -110,6 +110,10 @@ class Cluster:
         """The loop time at which an API call times out."""
         return self.now() + (self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
+    def heard_everywhere_at(self) -> float:
+        """When every live broker has heard of the topics that there are now."""
+        return self.now() + PROPAGATION_SECONDS
+
     def pause(self, attempt: int) -> float:
         """Seconds to wait before retry number `attempt` (from 0)."""
         return backoff(attempt, *self._backoff, self.random)

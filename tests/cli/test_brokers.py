@@ -85,7 +85,9 @@ def test_brokers_are_killed_and_mended(alone: Shell) -> None:
     config.write_text(config.read_text() + "log.retention.hours=7\n")  # by hand: a start keeps it
     assert alone("kill", 2, *place).out == "Broker 2 killed.\n"
     assert state(2) == "stopped"
-    assert "broker 2 (127.0.0.1:" in (shown := alone("status", *place).out) and "strandline start 2" in shown
+    shown = alone("status", *place).out
+    assert "broker 2 (127.0.0.1:" in shown
+    assert f"strandline start 2 --dir {alone.directory / 'cluster'}\n" in shown
     assert "broker 2 is not running" in alone("kill", 2, *place, expect=1).err
     assert (
         "broker 2 is not running: start it with `strandline start 2 --dir"
@@ -125,6 +127,7 @@ def test_zookeeper_is_killed_and_mended(alone: Shell) -> None:
     alone("topics", "create", "t")
     alone("pause", "zookeeper", *place)
     assert "ZooKeeper (127.0.0.1:" in alone("status", *place).out
+    assert "is paused: strandline resume zookeeper --dir" in alone("zookeeper", "ls", *place, expect=1).err
     alone("kill", 1, *place)
     assert "ZooKeeper is paused, and no broker starts" in alone("start", 1, *place, expect=1).err
     alone("kill", "zookeeper", *place)

@@ -66,9 +66,18 @@ def test_help(alone, name: str) -> None:
     assert len(told.splitlines()) > 4
 
 
+WRONG_FAMILY = ("simulate --family none-such", 2)
+
+
 @pytest.mark.parametrize(
     "words, status",
-    [("nonsense", 2), ("up --brokers 0", 2), ("up --override nothing", 2), ("status --nonsense", 2)],
+    [
+        ("nonsense", 2),
+        ("up --brokers 0", 2),
+        ("up --override nothing", 2),
+        ("status --nonsense", 2),
+        WRONG_FAMILY,
+    ],
 )
 def test_wrong_usage(alone, words: str, status: int) -> None:
     assert alone(*words.split(), expect=status).err

@@ -25,6 +25,7 @@ def test_names_of_commands_and_options(alone: Shell) -> None:
     assert "delete-records" in completed(alone, "strandline topics del")
     assert "--template" in completed(alone, "strandline consume t --te")
     assert completed(alone, "strandline completion fi") == ["fish"]
+    assert completed(alone, "strandline verify fail") == ["failover"]
 
 
 def test_names_from_the_cluster(strandline: Shell, topic: str) -> None:
@@ -34,6 +35,16 @@ def test_names_from_the_cluster(strandline: Shell, topic: str) -> None:
         assert topic in completed(strandline, f"strandline {line} topic-"), line
     assert completed(strandline, f"strandline groups describe readers-of-{topic[:9]}") != []
     assert group in completed(strandline, "strandline consume t --group readers")
+    for line in (
+        "configs describe --topic",
+        "elect-leaders --topic",
+        f"groups reset-offsets {group} --topic",
+    ):
+        assert topic in completed(strandline, f"strandline {line} topic-"), line
+    for line in ("why leader", "replay", "lost"):
+        assert completed(strandline, f"strandline {line} {topic}") == [f"{topic}-0"], line
+        assert completed(strandline, f"strandline {line} {topic}-") == [f"{topic}-0"], line
+        assert completed(strandline, f"strandline {line} no-such-topic-") == [], line
     named = Shell(strandline.directory, strandline.commands)
     assert topic in completed(named, f"strandline consume -b {strandline.bootstrap} topic-")
 

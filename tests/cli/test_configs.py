@@ -97,6 +97,8 @@ def test_settings_by_topics_alter(strandline: Any) -> None:
         ("configs alter --group g --set share.isolation.level=1", 1, "share groups, which are not supported"),
         ("configs alter --broker 1 --set log.dirs=/x", 1, "needs a restart"),
         ("configs alter --topic none-such --set retention.ms=5", 1, "topic 'none-such' does not exist"),
+        ("configs describe --topic none-such", 1, "none-such does not exist"),
+        ("configs describe --broker 99", 1, "no broker 99 is running: the cluster has 1, 2, 3"),
         ("topics alter t", 2, "nothing to change"),
     ],
 )

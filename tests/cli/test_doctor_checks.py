@@ -196,6 +196,9 @@ def test_a_paused_process_of_this_machine_is_named() -> None:
     local = {2: LocalProcess(2, "127.0.0.1:9093", True, True, "ready")}
     found = only(replace(facts, local=local), "advertised_silent")
     assert "SIGSTOP" in found.because[0] and found.remedy == "strandline resume 2"
+    elsewhere = {2: replace(local[2], options=" --dir /there")}
+    found = only(replace(facts, local=elsewhere), "advertised_silent")
+    assert found.remedy == "strandline resume 2 --dir /there"
 
 
 # --- what brokers agree on -------------------------------------------------------------------------

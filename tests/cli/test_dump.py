@@ -84,3 +84,5 @@ def test_trouble_is_one_sentence(strandline, tmp_path: Path) -> None:
     assert "is neither a file nor" in strandline("dump", "--files", tmp_path / "none.log", expect=1).err
     strandline("dump", expect=2)
     strandline("dump", tmp_path, "--explain", 5, expect=2)
+    told = strandline("dump", tmp_path / "none-0", "--explain", 5, expect=1).err
+    assert f"{tmp_path / 'none-0'} is neither a file nor a directory" in told

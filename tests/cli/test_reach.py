@@ -4,6 +4,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -11,12 +12,15 @@ import pytest
 
 from strandline.cli import reach
 from strandline.cli.app import GROUPS, ORDER
-from strandline.cli.reach import REFUSED, SILENT, own_cluster, told, why_unreachable
+from strandline.cli.reach import QUESTION, REFUSED, SILENT, own_cluster, told, why_unreachable
 from strandline.client.network.cluster import reasons
 from strandline.local.cluster import LocalCluster
 from strandline.local.ports import free_ports
+from strandline.protocol.apis import Api
+from strandline.protocol.connection import parse_head
 from strandline.protocol.errors import NetworkException
 from tests.cli.conftest import Shell
+from tests.patience import HANG_S
 
 ASKING = [
     "status",
@@ -81,6 +85,45 @@ def test_one_that_listens_is_enough() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         port = server.getsockname()[1]
         assert why_unreachable([("127.0.0.1", free_ports(1)[0]), ("127.0.0.1", port)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "answers in HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "answers with TLS"),
+        (b"\x00\x00\x01\x00", None),
+        (b"", None),
+    ],
+)
+def test_what_is_certainly_no_broker_is_told_apart(answer: bytes, why: str | None) -> None:
+    """It is known from its first answer: a client would try again and again until its time is up."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server, ThreadPoolExecutor(1) as pool:
+
+        def answered() -> bytes:
+            with closing(server.accept()[0]) as connection:
+                asked = connection.recv(100)
+                connection.sendall(answer)
+            return asked
+
+        asked = pool.submit(answered)
+        port = server.getsockname()[1]
+        found = why_unreachable([("127.0.0.1", port)], question=QUESTION)
+        assert asked.result(HANG_S) == QUESTION
+    assert [each.startswith(str(why)) for each in found.values()] == ([] if why is None else [True])
+
+
+def test_the_question_is_one_that_brokers_answer() -> None:
+    head = parse_head(memoryview(QUESTION[4:]))
+    assert (head.api_key, head.version) == (Api.API_VERSIONS, 0)
+    assert int.from_bytes(QUESTION[:4], "big") == len(QUESTION) - 4
+
+
+def test_a_web_page_is_no_broker_and_an_empty_list_names_none(strandline: Shell) -> None:
+    page = strandline("status", "--json").json["brokers"][0]["web"].removeprefix("http://").rstrip("/")
+    said = strandline("topics", "list", "-b", page, expect=1).err
+    assert f"  {page}  answers in HTTP" in said and "malformed" not in said
+    assert "names no broker" in strandline("topics", "list", "-b", "", expect=2).err
 
 
 @pytest.fixture

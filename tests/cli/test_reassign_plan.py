@@ -89,6 +89,8 @@ def test_the_file_is_kafkas() -> None:
         "partitions": [{"topic": "t", "partition": 0, "replicas": [3, 1], "log_dirs": ["any", "any"]}],
     }
     assert read(written(plan), "plan.json") == plan
+    with pytest.raises(WrongUsage, match="'partitions' is missing"):
+        read("{}", "plan.json")
     for text in (
         "",
         "[]",

@@ -204,7 +204,7 @@ class TestText:
             ("9" * 5_000, "there are moments 0 to 10"),
             ("²", "expected the number of a moment"),
             ("24:00:61", "expected the number of a moment"),
-            ("soon", "expected the number of a moment, or a time such as"),
+            ("soon", "^--at soon: expected the number of a moment, or a time such as"),
             ("2025-12-31", "the recorders hold 2026-01-01 00:00:00.000 to 2026-01-01 00:00:01.500"),
         ],
     )
@@ -218,6 +218,12 @@ class TestText:
         said = alone("replay", "--dir", tmp_path, "--since", 5, "--until", 3, expect=2).err
         assert "--since 5, --until 3: no moment lies between them" in said.replace("\n", " ")
         assert len(alone("replay", "--dir", tmp_path, "--since", 3, "--until", 3).lines) == 2
+
+    def test_a_partition_of_which_nothing_is_recorded_is_told(self, alone: Shell, tmp_path: Path) -> None:
+        for broker, notes in failover().items():
+            kept(tmp_path / f"broker-{broker}" / "data", log_of(notes))
+        assert "nothing is recorded about u-0" in alone("replay", "u-0", "--dir", tmp_path).err
+        assert alone("replay", "t-0", "--dir", tmp_path).err == ""
 
     def test_since_begins_with_the_first_one_from_then_on(self) -> None:
         assert number_of(film(), "00:00:00.032", "--since", is_start=True) == 6

@@ -17,6 +17,8 @@ from strandline.client.consumer import missing_topics
 from strandline.client.consumer.missing_topics import MISSING_SECONDS, MissingTopics
 from strandline.client.network import cluster
 from strandline.protocol.apis import Api
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.cluster import DescribeConfigsResponse, DescribeConfigsResult
 from tests.client.broker_harness import Double, Partition
 from tests.client.test_producer import values
 from tests.patience import HANG_S
@@ -75,6 +77,31 @@ def test_offsets_of_an_unknown_partition_are_refused_soon(run: Any) -> None:
                 await asyncio.sleep(0.1)
                 double.topic("new")
                 assert await waiting == {("new", 0): 0}
+
+    run(story())
+
+
+def test_settings_of_a_topic_that_is_not_there_are_refused_soon_and_of_a_new_one_waited_for(run: Any) -> None:
+    """A broker may be the last to hear of a topic: its word counts when every broker must have heard."""
+    known = asyncio.Event()
+
+    def settings(broker: Any, api: int, request: Any) -> Any:
+        if api != Api.DESCRIBE_CONFIGS:
+            return None
+        code = 0 if known.is_set() else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        (asked,) = request.resources
+        told = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+        return DescribeConfigsResponse(results=[DescribeConfigsResult(error_code=code, **told)])
+
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers, default_api_timeout_ms=600_000) as admin:
+            double.hook = settings
+            with pytest.raises(UnknownTopicOrPartition):
+                await admin.describe_configs(topic="typo")
+            waiting = asyncio.ensure_future(admin.describe_configs(topic="new"))
+            await asyncio.sleep(0.1)
+            known.set()
+            assert await waiting == []
 
     run(story())
 

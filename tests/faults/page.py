@@ -37,6 +37,8 @@ A scenario has *held* if, after all is healed,
 
 *gap* is the longest time that any partition went without an acknowledgement, in seconds, and its limit, if
 the fault itself does not decide it; *whole* the time from the end of the fault until every ISR was full.
+How long each kind of client waits at its own default settings when a leader is killed:
+[twenty kills on a quiet machine](benchmarks.md#when-a-leader-dies-step-by-step).
 
 """
 ABOUT = """
