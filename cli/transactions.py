@@ -25,6 +25,8 @@ from .console import (
 )
 from .reach import connect
 
+HOWEVER_LATE_MS = -(1 << 62)  # whatever time its producer has given its last record
+
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions, and find hanging ones.")
 
 Topic = Annotated[
@@ -116,10 +118,16 @@ def abort(
         int | None, typer.Option(min=0, help="the first offset of the transaction, as find-hanging shows it")
     ] = None,
     producer_id: Annotated[int | None, typer.Option(min=0, help="or the id of its producer")] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="also if a coordinator knows it, and may commit what its other partitions have"
+        ),
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Abort a hanging transaction in one partition. Its coordinator is not asked."""
+    """Abort a hanging transaction in one partition: one that no coordinator knows."""
     with clear_errors():
         if (start_offset is None) == (producer_id is None):
             raise WrongUsage("expected exactly one of --start-offset, --producer-id")
@@ -135,6 +143,8 @@ def abort(
             ]
             if not chosen:
                 raise Failure(f"{where} has no such open transaction{_opened(opened)}")
+            if not force:
+                _check_hanging(admin, where, chosen[0])
             admin.abort_transaction(where, chosen[0])
         one = chosen[0]
         value = {
@@ -146,6 +156,18 @@ def abort(
         }
         sentence = f"Aborted the transaction of producer {one.producer_id} in {where}."
         tell(sentence, value, as_json)
+
+
+def _check_hanging(admin: Admin, where: TopicPartition, producer: ProducerDescription) -> None:
+    hanging = admin.find_hanging_transactions([where], idle_ms=HOWEVER_LATE_MS)
+    if any(one.producer.producer_id == producer.producer_id for one in hanging):
+        return
+    names = [one.transactional_id for one in admin.list_transactions(producer_ids=[producer.producer_id])]
+    raise Failure(
+        f"the transaction of producer {producer.producer_id} in {where} does not hang: its coordinator knows "
+        f"it (transactional id {', '.join(names) or 'unknown'}) and ends it at its time-out. Aborted here "
+        "alone it is half a transaction if its producer commits; --force aborts it all the same"
+    )
 
 
 def _opened(producers: list[ProducerDescription]) -> str:

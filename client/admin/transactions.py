@@ -30,6 +30,16 @@ from ..network.cluster import Cluster, CoordinatorKind
 from ..network.per_leader import Question, ask_leaders
 
 COORDINATOR_ERRORS = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+    "Dead",
+)
 NONE_OPEN = -1  # offset of the first record of a transaction
 FENCING_TIMEOUT_MS = 60_000  # required on the wire; the id gets a producer that sends nothing
 
@@ -84,8 +94,11 @@ async def list_transactions(
     duration_ms: int = -1,
 ) -> list[TransactionListing]:
     """The transactional ids of all coordinators that metadata names, as far as they pass the filters."""
+    names = {name.lower(): name for name in STATES}
     request = ListTransactionsRequest(
-        state_filters=list(states), producer_id_filters=list(producer_ids), duration_filter=duration_ms
+        state_filters=[names.get(state.lower(), state) for state in states],
+        producer_id_filters=list(producer_ids),
+        duration_filter=duration_ms,
     )
 
     async def ask(node: int) -> list[TransactionListing]:
@@ -93,7 +106,8 @@ async def list_transactions(
         if told.error_code:
             raise error_for(told.error_code)
         if told.unknown_state_filters:
-            raise InvalidRequest(f"no such state of transactions: {', '.join(told.unknown_state_filters)}")
+            unknown = ", ".join(told.unknown_state_filters)
+            raise InvalidRequest(f"no such state of transactions: {unknown}; expected {', '.join(STATES)}")
         return [
             TransactionListing(one.transactional_id, node, one.producer_id, one.transaction_state)
             for one in told.transaction_states

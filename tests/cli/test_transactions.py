@@ -31,9 +31,17 @@ def test_transactions_are_listed_and_described(strandline: Shell, topic: str) ->
                 == []
             )
             assert "(none)" in strandline("transactions", "list", "--duration-filter", 3_600_000).out
+            abort = ("transactions", "abort", topic, 0, "--start-offset", 2)
+            refused = strandline(*abort, expect=1).err
+            assert f"its coordinator knows it (transactional id tx-{topic})" in refused
         (writer,) = strandline("transactions", "producers", topic, 0, "--json").json
         assert writer["transaction_start"] is None
-        assert "CompleteCommit" in strandline("transactions", "list").out
+        assert "CompleteCommit" in strandline("transactions", "list", "--state", "completecommit").out
+        with pytest.raises(KeyError), producer.transaction():
+            producer.send(topic, b"third").result(30)
+            done = strandline("transactions", "abort", topic, 0, "--start-offset", 4, "--force").out
+            assert done.startswith("Aborted the transaction of producer")
+            raise KeyError
 
 
 def test_a_hanging_transaction_is_found_and_aborted(strandline: Shell, topic: str) -> None:
