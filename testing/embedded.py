@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..local.cluster import LocalCluster
 from ..local.owned import temporary_prefix
+from ..local.processes import BrokerProcess
 from .faults.disk import Call, DiskFaults
 from .faults.links import Links, Node, Quality
 from .nursery import prepare, spawn
@@ -20,7 +21,8 @@ from .nursery import prepare, spawn
 
 class Cluster:
     """A running cluster. `pause` and `resume` return once the signal is sent, `kill` and `stop` once the
-    broker is gone. A test must itself wait for what follows, such as an election.
+    broker is gone. A test must itself wait for what follows, such as an election. Each raises ValueError for
+    a broker that the cluster does not have.
     """
 
     def __init__(
@@ -48,27 +50,32 @@ class Cluster:
 
     async def kill(self, broker: int) -> None:
         """SIGKILL, and wait until it is gone."""
-        await asyncio.to_thread(self.local.brokers[broker].kill)
+        await asyncio.to_thread(self._broker(broker).kill)
 
     async def stop(self, broker: int) -> None:
         """SIGTERM: a controlled shutdown. Returns when it has ended."""
-        await asyncio.to_thread(self.local.brokers[broker].stop)
+        await asyncio.to_thread(self._broker(broker).stop)
 
     async def pause(self, broker: int) -> None:
         """SIGSTOP: the process stands still, its connections stay open."""
-        self.local.brokers[broker].pause()
+        self._broker(broker).pause()
 
     async def resume(self, broker: int) -> None:
         """SIGCONT."""
-        self.local.brokers[broker].resume()
+        self._broker(broker).resume()
 
     async def restart(self, broker: int) -> None:
         """Kill it if it runs, start it again, and wait until it knows the cluster."""
-        process = self.local.brokers[broker]
+        process = self._broker(broker)
         await asyncio.to_thread(process.kill)
         process.start()
         alive = sum(one.alive for one in self.local.brokers.values())
         await asyncio.to_thread(self.local.wait_ready, alive)
+
+    def _broker(self, id: int) -> BrokerProcess:
+        if id not in self.local.brokers:
+            raise ValueError(f"there is no broker {id}: there are {', '.join(map(str, self.local.brokers))}")
+        return self.local.brokers[id]
 
     # -- networks; the cluster was started with `network_faults=True`
 
@@ -160,11 +167,10 @@ class Cluster:
         self._required_disk(broker).clear()
 
     def _required_disk(self, broker: int) -> DiskFaults:
+        self._broker(broker)
         if broker not in self._disks:
             raise ValueError(
                 f"broker {broker} has no disk faults: start the cluster with cluster(disk_faults=True)"
-                if broker in self.local.brokers
-                else f"there is no broker {broker}: there are {', '.join(map(str, self.local.brokers))}"
             )
         return self._disks[broker]
 
@@ -184,6 +190,8 @@ async def cluster(
     rights. With `disk_faults`, brokers load a library first, which a C compiler makes once, or there is an
     EnvironmentProblem. All processes end with the test's own, even if that is killed.
     """
+    if brokers < 1:
+        raise ValueError(f"brokers={brokers}: a cluster has at least one")
     async with AsyncExitStack() as undo:
         directory = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix=temporary_prefix())))
         local = LocalCluster(directory, brokers, settings=settings, zookeeper=zookeeper, owned=True)

@@ -132,6 +132,12 @@ async def test_what_was_not_asked_for_at_the_start_is_refused(tmp_path: Path) ->
         await plain.slow_disk(1, 0.5)
     with pytest.raises(ValueError, match="there is no broker 7"):
         await plain.slow_disk(7, 0.5)
+    for act in (plain.kill, plain.stop, plain.pause, plain.resume, plain.restart):
+        with pytest.raises(ValueError, match="there is no broker 7: there are 1"):
+            await act(7)
+    with pytest.raises(ValueError, match="brokers=0"):
+        async with cluster(brokers=0):
+            pass
 
 
 async def test_wrong_nodes_and_qualities_are_named(broken: Cluster) -> None:
