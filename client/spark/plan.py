@@ -215,9 +215,12 @@ def _inside(
     if log.earliest <= offset <= log.latest:
         return offset
     if options.fail_on_data_loss:
+        there = f"the log has [{log.earliest}, {log.latest})"
+        if options.cluster.isolation and offset > log.latest:
+            there = f"read_committed ends at {log.latest}, and behind it a transaction may be open"
         raise DataLoss(
-            f"{partition}: the {side} offset {offset} is out of range: the log has [{log.earliest}, "
-            f"{log.latest}). To read what is there, set failOnDataLoss=false"
+            f"{partition}: the {side} offset {offset} is out of range: {there}. To read what is there, "
+            "set failOnDataLoss=false"
         )
     return min(max(offset, log.earliest), log.latest)
 

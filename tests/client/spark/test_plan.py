@@ -80,6 +80,20 @@ def test_offsets_outside_of_the_log_are_loss(given: dict[str, str], left: list[t
     assert bounds(failOnDataLoss="false", **given) == left
 
 
+def test_where_committed_records_end_is_not_called_the_end_of_the_log() -> None:
+    committed = {"kafka.isolation.level": "read_committed"}
+    for beyond in (
+        {"endingOffsets": '{"t": {"0": 51, "1": -1}}'},
+        {"startingOffsets": '{"t": {"0": 51, "1": 0}}'},
+    ):
+        with pytest.raises(
+            DataLoss, match="read_committed ends at 50, and behind it a transaction may be open"
+        ):
+            bounds(**committed, **beyond)
+    with pytest.raises(DataLoss, match=r"the log has \[10, 50\)"):
+        bounds(**committed, startingOffsets='{"t": {"0": 9, "1": -2}}')
+
+
 def test_times_are_looked_up_and_what_is_not_found_is_an_error_or_the_end() -> None:
     timed = options(startingTimestamp="1000", endingTimestamp="2000")
     assert times(timed.start, LOGS) == {T0: 1000, T1: 1000}
