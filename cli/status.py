@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,7 +37,7 @@ from .why.command import ask_all
 
 ANY_ADDRESS = ("0.0.0.0", "::")
 HEALTH_TOPIC = "strandline-health-check"
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S, WATCH_S = 0.5, 1.0
 NAMED_MAX = 10  # partitions out of sync that are named
 
 
@@ -62,9 +63,19 @@ def status(
         elif not watch:
             out.print(drawn(seen()))
         else:
-            with Live(drawn(seen()), console=out, screen=True) as live:
-                while not threading.Event().wait(1.0):
-                    live.update(drawn(seen()))
+            watched(lambda: drawn(seen()), threading.Event().wait)
+
+
+def watched(look: Callable[[], RenderableType], is_enough: Callable[[float], bool]) -> None:
+    """Show it again each second until `is_enough`: in its place on a terminal, else one below the other."""
+    if not out.is_terminal:
+        out.print(look())
+        while not is_enough(WATCH_S):
+            out.print("", look())
+        return
+    with Live(look(), console=out, screen=True) as live:
+        while not is_enough(WATCH_S):
+            live.update(look())
 
 
 def processes(directory: Path, brokers: list[dict[str, Any]]) -> list[dict[str, Any]]:

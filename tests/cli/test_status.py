@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from strandline.base.types import TopicPartition
-from strandline.cli.status import drawn, picture
+from strandline.cli.status import drawn, picture, watched
 from strandline.client.admin.descriptions import ClusterDescription, PartitionDescription, TopicDescription
 from strandline.client.admin.reassignments import PartitionReassignment
 from strandline.client.sync import Admin
@@ -89,3 +89,15 @@ def test_a_high_watermark_that_its_leader_cannot_tell_is_left_open() -> None:
         shown.print(drawn(seen))
     line = r"^t +0 +1 +3 +1,2,3 +1,2,3 +- +its leader does not tell *$"
     assert re.search(line, captured.get(), re.MULTILINE)
+
+
+def test_what_is_watched_goes_to_a_file_as_it_comes(capsys: pytest.CaptureFixture[str]) -> None:
+    """There is no screen to draw on: nothing was written before the end, and that is a signal."""
+    looks, seen = iter(("one", "two", "three")), []
+
+    def is_enough(_: float) -> bool:
+        seen.append(capsys.readouterr().out.split())
+        return len(seen) == 3
+
+    watched(lambda: next(looks), is_enough)
+    assert seen == [["one"], ["two"], ["three"]]
