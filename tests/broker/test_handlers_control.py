@@ -31,9 +31,13 @@ def test_the_gate() -> None:
     assert gate.admit(5, -1, -1, 3) == ErrorCode.NONE, "a controller that does not number"
     assert gate.is_kafkas
     assert gate.admit(5, (7 << 32) + 1, -1, 3) == ErrorCode.NONE, "it tells the czxid of our registration"
+    assert gate.admit(5, 7 << 32, -1, 3) == ErrorCode.STALE_BROKER_EPOCH, (
+        "it was sent before we registered again"
+    )
     assert gate.admit(5, 3, 11, 3) == ErrorCode.INVALID_REQUEST
     assert gate.admit(6, 3, 1, 3) == ErrorCode.NONE, "a new controller begins anew"
     assert not gate.is_kafkas
+    assert gate.admit(7, 9, -1, 3) == ErrorCode.NONE, "after it ZooKeeper may count from less"
 
 
 def leader_and_isr(epoch: int, topic_id: UUID = TOPIC_ID, replicas: tuple[int, ...] = (1,)) -> Any:
