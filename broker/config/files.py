@@ -71,6 +71,7 @@ NOT_SERVED = {
     "node.id": "KRaft is not supported: use broker.id",
     "controller.quorum.": "KRaft is not supported: the controller is elected through ZooKeeper",
     "controller.listener.names": "KRaft is not supported: the controller is elected through ZooKeeper",
+    "control.plane.listener.name": "controllers reach brokers at inter.broker.listener.name only",
 }
 
 

@@ -143,6 +143,13 @@ def test_settings_of_a_quorum_are_not_to_be_taken_out_but_undone() -> None:
     assert "before its migration is finalized" in found.remedy
 
 
+def test_a_listener_of_controllers_goes_from_kafkas_brokers_first() -> None:
+    """Taken out of one file alone, Kafka's controllers would never tell that broker anything."""
+    found = only(with_settings(control_plane_listener_name="CONTROL"), "setting_not_served")
+    assert "inter.broker.listener.name only" in found.problem
+    assert "of all of Kafka's brokers" in found.remedy and "leave the listener itself" in found.remedy
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
@@ -295,6 +302,14 @@ def test_versions_among_brokers() -> None:
     enough = {id: kafkas(id, apis={0: (0, 11), 1: (0, 12)}, configs={SPOKEN: "2.8-IV1"}) for id in IDS}
     told = fine(fit(cluster=cluster(brokers=enough)))["versions"]
     assert "release 2.8 or 3.0" in told and told.endswith("is 2.8-IV1")
+
+
+@pytest.mark.parametrize(("fetch", "is_told"), [(12, True), (13, True), (15, False)])
+def test_groups_that_would_not_come_back_to_an_early_kafka(fetch: int, is_told: bool) -> None:
+    brokers = {id: kafkas(id, apis={0: (0, 11), 1: (0, fetch)}) for id in IDS}
+    found, _ = judge_migration(fit(cluster=cluster(brokers=brokers)))
+    assert [one.check for one in found] == (["way_back_of_groups"] if is_told else [])
+    assert all(one.severity is Severity.NOTE and "rebalance.protocols=classic" in one.remedy for one in found)
 
 
 def test_finalized_features() -> None:

@@ -6,7 +6,7 @@ Left to others: what is not served because of security (checks_security.py).
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ....base.options import InvalidOption
 from ....broker.config.broker import OPTIONS
@@ -35,6 +35,7 @@ from .remedies import OPEN, QUORUM
 FILE = "server.properties"
 ID, CONNECT = "broker.id", "zookeeper.connect"
 REMOTE = "remote.storage.enable"
+CONTROL_PLANE = "control.plane.listener.name"
 
 
 def check_settings(facts: MigrationFacts) -> Iterator[Finding | Fine]:
@@ -112,9 +113,7 @@ def _of_brokers(facts: MigrationFacts) -> Iterator[Finding | Fine]:
             "setting_not_served",
             ", ".join(brokers),
             f"{named(brokers)}: {reason}, and the start would be refused because of {named(unwanted)}",
-            f"{OPEN}; then take {'it' if len(unwanted) == 1 else 'them'} out of {FILE}"
-            if "KRaft" not in reason
-            else QUORUM,
+            _remedy(reason, unwanted),
             (),
             {"brokers": brokers, "settings": list(unwanted)},
         )
@@ -141,6 +140,18 @@ def _of_brokers(facts: MigrationFacts) -> Iterator[Finding | Fine]:
         )
     if facts.brokers and not not_served and not refused:
         yield Fine("settings", f"a start with the settings of {named(facts.brokers)} would not be refused")
+
+
+def _remedy(reason: str, unwanted: Sequence[str]) -> str:
+    """What to do about settings of something that is not served."""
+    if "KRaft" in reason:
+        return QUORUM
+    if reason == NOT_SERVED[CONTROL_PLANE]:
+        return (
+            f"take it out of {FILE} of all of Kafka's brokers, one after another, and leave the listener "
+            "itself: Kafka's controllers would look for it at our brokers, and its brokers at our controller"
+        )
+    return f"{OPEN}; then take {'it' if len(unwanted) == 1 else 'them'} out of {FILE}"
 
 
 def _not_by_a_file(facts: MigrationFacts) -> Iterator[Finding | Fine]:

@@ -16,6 +16,8 @@ SPOKEN_LEAST = (2, 8)  # below, controllers send earlier versions of requests th
 OF_FETCH = {17: "3.9", 16: "3.7 or 3.8", 15: "3.5 or 3.6", 13: "3.1 to 3.4", 12: "2.8 or 3.0"}
 """Releases by the highest version of Fetch that they offer; 2.7, too, has 12, but cannot speak 2.8."""
 
+LOADS_ALL = 15  # the version of Fetch of Kafka 3.5: its coordinators pass over records that they do not know
+
 ROLLING = "by restarts of Kafka's brokers, one after another"
 
 
@@ -24,6 +26,7 @@ def check_state(facts: MigrationFacts) -> Iterator[Finding | Fine]:
     yield from _kinds(facts)
     yield from _quorum(facts)
     yield from _versions(facts)
+    yield from _groups_on_the_way_back(facts)
     yield from _unfinished(facts)
     if facts.znodes is not None:
         yield from _racks(facts.znodes)
@@ -111,6 +114,26 @@ def _versions(facts: MigrationFacts) -> Iterator[Finding | Fine]:
             "features",
             f"ZooKeeper has finalized features ({named(facts.znodes.features)}): Strandline keeps none",
             "find out what has set them: with ZooKeeper, Kafka 3.9 has none either",
+        )
+
+
+def _groups_on_the_way_back(facts: MigrationFacts) -> Iterator[Finding]:
+    """Kafka 2.8 to 3.4.0 stops loading a partition of __consumer_offsets at the first record of KIP-848."""
+    offered = {id: facts.cluster.live[id].apis.get(Api.FETCH, (0, 0))[1] for id in facts.kafkas}
+    early = [id for id, version in offered.items() if version in OF_FETCH and version < LOADS_ALL]
+    if early:
+        each = (f"broker {id}" for id in early)
+        yield Finding(
+            Severity.NOTE,
+            "way_back_of_groups",
+            "groups",
+            "once a group has used the consumer protocol (group.protocol=consumer) at Strandline's brokers, "
+            f"coordinators of Kafka before 3.4.1 (perhaps {named(each)}) would find no "
+            "offsets of it, nor of other groups in the same partition of __consumer_offsets",
+            "set group.coordinator.rebalance.protocols=classic for Strandline's brokers until nobody wants "
+            "to go back to such a Kafka",
+            (),
+            {"brokers": early},
         )
 
 
