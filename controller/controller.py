@@ -32,10 +32,11 @@ from .failure_detector import Patience
 from .planning import plans
 from .planning.decision_notes import DecisionNotes
 from .planning.state import ClusterState, Start
-from .requests.config_changes import AnySettings, Catalogue
+from .requests.config_changes import Alteration, AnySettings, Catalogue
 from .requests.configs import ConfigRequests
 from .requests.election_requests import ElectionPolicy
 from .requests.isr_changes import IsrChanges
+from .requests.own_settings import alter_own
 from .requests.producer_id_blocks import ProducerIdBlocks
 from .requests.reach import Reach
 from .requests.table import REQUESTS, RequestHandlers
@@ -207,6 +208,10 @@ class Controller:
         Raises `NotController`.
         """
         return await REQUESTS[type(request)](self._current_handlers(), request)
+
+    async def alter_own(self, wanted: Alteration, validate_only: bool) -> None:
+        """Change this broker's own settings, where the controller is one of Apache Kafka. Raises ApiError."""
+        await alter_own(self._zk, self._config.catalogue, wanted, validate_only)
 
     async def controlled_shutdown(self, broker_id: int, epoch: int) -> ControlledShutdownResponse:
         """Move leadership away from a broker that shuts down, where others can lead."""

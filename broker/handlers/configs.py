@@ -313,19 +313,25 @@ async def incremental_alter_configs(
 async def _change(broker: "BrokerContext", request: Any, asking: type[Any], answering: type[Any]) -> Any:
     """What concerns this broker alone is done here; the rest goes to the controller."""
     answers: dict[int, AlteredResource] = {}
-    forwarded = []
+    forwarded: list[tuple[int, Any]] = []
+    has_own = False
     repeated = repeated_resources(request)
     for place, asked in enumerate(request.resources):
         try:
             if asked.resource_type == Kind.TOPIC:
                 check_topic_name(asked.resource_name)
-            if asked.resource_type != BROKER_LOGGER or not isinstance(asked, IncrementalResource):
+            is_logger = asked.resource_type == BROKER_LOGGER and isinstance(asked, IncrementalResource)
+            if not is_logger and not _is_own(broker, asked):
                 forwarded.append((place, asked))
                 continue
             if (asked.resource_type, asked.resource_name) in repeated:
                 raise InvalidRequest("the resource is in the request more than once")
-            loggers.check_broker(asked.resource_name, broker.id)
-            loggers.alter(alteration_of(asked).changes, request.validate_only)
+            if is_logger:
+                loggers.check_broker(asked.resource_name, broker.id)
+                loggers.alter(alteration_of(asked).changes, request.validate_only)
+            else:
+                await broker.controller.alter_own(alteration_of(asked), request.validate_only)
+                has_own = True
             answers[place] = _altered(asked)
         except ApiError as error:
             answers[place] = _altered(asked, error)
@@ -333,9 +339,15 @@ async def _change(broker: "BrokerContext", request: Any, asking: type[Any], answ
         rest = asking(resources=[asked for _, asked in forwarded], validate_only=request.validate_only)
         told = await broker.forwarder.submit(rest, broker.config.request_timeout_ms)
         answers.update(zip((place for place, _ in forwarded), told.responses, strict=True))
-        if not request.validate_only:
-            await broker.refresh()
+    if (forwarded or has_own) and not request.validate_only:
+        await broker.refresh()
     return answering(responses=[answers[place] for place in sorted(answers)])
+
+
+def _is_own(broker: "BrokerContext", asked: Any) -> bool:
+    """Whether it is this broker that writes the settings: a controller of Kafka does not."""
+    is_me = asked.resource_type == Kind.BROKER and asked.resource_name == str(broker.id)
+    return is_me and broker.roles.gate.is_kafkas and not broker.controller.active
 
 
 def refuse_alter_configs(request: AlterConfigsRequest, error: ApiError) -> AlterConfigsResponse:

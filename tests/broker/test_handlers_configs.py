@@ -51,6 +51,9 @@ class FakeBroker:
         self.forwarder = self
         self.forwarded: list[Any] = []
         self.refreshed = 0
+        self.controller = SimpleNamespace(active=False, alter_own=self._alter_own)
+        self.roles = SimpleNamespace(gate=SimpleNamespace(is_kafkas=False))
+        self.own: list[tuple[str, bool]] = []
         self.announced: list[Callable[[], None]] = []
         self.group_settings = GroupSettings(self.live.current.groups)
         self.live.on_change.subscribe(lambda: setattr(logs, "config", self.live.current.storage))
@@ -67,6 +70,9 @@ class FakeBroker:
             for r in request.resources
         ]
         return IncrementalAlterConfigsResponse(responses=rows)
+
+    async def _alter_own(self, wanted: Any, validate_only: bool) -> None:
+        self.own.append((wanted.name, validate_only))
 
     async def refresh(self) -> None:
         self.refreshed += 1
@@ -334,3 +340,22 @@ def test_changes_go_to_the_controller_but_for_names_that_no_topic_has() -> None:
     assert [r.error_code for r in answer.responses] == [17] and len(broker.forwarded) == 2
     refused = configs.refuse_alter_configs(only, RequestTimedOut("late"))
     assert [(r.error_code, r.error_message) for r in refused.responses] == [(7, "late")]
+
+
+def test_under_a_controller_of_kafka_a_broker_writes_its_own_settings() -> None:
+    """It would refuse them: "Unexpected broker id". What is set for all brokers, or for topics, it takes."""
+    broker = FakeBroker()
+    broker.roles.gate.is_kafkas = True
+    resources = [
+        IncrementalResource(resource_type=kind, resource_name=name, configs=[])
+        for kind, name in ((4, "1"), (4, ""), (2, "t"))
+    ]
+    asked: Any = broker
+    request = IncrementalAlterConfigsRequest(resources=resources)
+    answer = asyncio.run(configs.incremental_alter_configs(asked, NO_EXCHANGE, request))
+    assert [(r.resource_name, r.error_code) for r in answer.responses] == [("1", 0), ("", 0), ("t", 0)]
+    assert broker.own == [("1", False)] and broker.refreshed == 1
+    assert [r.resource_name for r in broker.forwarded[0].resources] == ["", "t"]
+    own = IncrementalAlterConfigsRequest(resources=resources[:1], validate_only=True)
+    asyncio.run(configs.incremental_alter_configs(asked, NO_EXCHANGE, own))
+    assert broker.own[1:] == [("1", True)] and len(broker.forwarded) == 1 and broker.refreshed == 1

@@ -16,12 +16,14 @@ from strandline.controller.planning.elections import first_state, is_intact, is_
 from strandline.controller.planning.planner import plan
 from strandline.controller.planning.reassignment import _renewed
 from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
+from strandline.controller.requests.config_changes import Alteration, Kind, Operation, SettingChange
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
 from strandline.protocol.messages import control, producers
 from strandline.protocol.primitives import NO_UUID
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create
+from strandline.zookeeper.config_nodes import read_overrides
 from strandline.zookeeper.znodes import read_state
 from tests.controller.cluster_harness import cluster, create, until
 
@@ -284,3 +286,23 @@ async def test_a_broker_of_kafkas_that_stops_says_which_start_it_is(fake_broker:
         orders = [each for each in theirs.fake.requests if hasattr(each, "broker_epoch")]
         assert orders and {each.broker_epoch for each in orders} == {theirs.epoch}
         await until(lambda: one.controller.active)
+
+
+async def test_a_broker_of_ours_writes_its_own_settings_for_a_controller_of_kafka(fake_broker: Any) -> None:
+    async with beside(fake_broker) as (one, _):
+        path = documents.broker_config_path(1)
+
+        async def alter(operation: int, validate_only: bool = False) -> Any:
+            changes = [SettingChange("log.roll.ms", Operation(operation), "7654321")]
+            await one.controller.alter_own(Alteration(Kind.BROKER, "1", changes), validate_only)
+            return await one.zk.exists(path)
+
+        assert await alter(Operation.SET, validate_only=True) is None
+        before = await one.zk.children(documents.CONFIG_CHANGES)
+        await alter(Operation.SET)
+        assert (await read_overrides(one.zk, path)).names == {"log.roll.ms": "7654321"}
+        await alter(Operation.DELETE)
+        assert (await read_overrides(one.zk, path)).names == {}
+        told = sorted({*await one.zk.children(documents.CONFIG_CHANGES)} - {*before})
+        data, _ = await one.zk.get(f"{documents.CONFIG_CHANGES}/{told[-1]}")
+        assert len(told) == 2 and json.loads(data) == {"version": 2, "entity_path": "brokers/1"}
