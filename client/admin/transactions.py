@@ -40,6 +40,7 @@ STATES = (
     "PrepareEpochFence",
     "Dead",
 )
+ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 NONE_OPEN = -1  # offset of the first record of a transaction
 FENCING_TIMEOUT_MS = 60_000  # required on the wire; the id gets a producer that sends nothing
 
@@ -93,7 +94,10 @@ async def list_transactions(
     producer_ids: Iterable[int] = (),
     duration_ms: int = -1,
 ) -> list[TransactionListing]:
-    """The transactional ids of all coordinators that metadata names, as far as they pass the filters."""
+    """The transactional ids of all coordinators that metadata names, as far as they pass the filters.
+
+    Brokers take one that has ended for open since its beginning; here it has no duration.
+    """
     names = {name.lower(): name for name in STATES}
     request = ListTransactionsRequest(
         state_filters=[names.get(state.lower(), state) for state in states],
@@ -111,6 +115,7 @@ async def list_transactions(
         return [
             TransactionListing(one.transactional_id, node, one.producer_id, one.transaction_state)
             for one in told.transaction_states
+            if duration_ms < 0 or one.transaction_state not in ENDED
         ]
 
     answers = await cluster.everywhere(ask, deadline)

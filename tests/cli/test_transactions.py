@@ -31,12 +31,16 @@ def test_transactions_are_listed_and_described(strandline: Shell, topic: str) ->
                 == []
             )
             assert "(none)" in strandline("transactions", "list", "--duration-filter", 3_600_000).out
+            by_now = ("transactions", "list", "--duration-filter", 0, "--json")
+            assert f"tx-{topic}" in {row["transactional_id"] for row in strandline(*by_now).json}
             abort = ("transactions", "abort", topic, 0, "--start-offset", 2)
             refused = strandline(*abort, expect=1).err
             assert f"its coordinator knows it (transactional id tx-{topic})" in refused
         (writer,) = strandline("transactions", "producers", topic, 0, "--json").json
         assert writer["transaction_start"] is None
         assert "CompleteCommit" in strandline("transactions", "list", "--state", "completecommit").out
+        still = {row["transactional_id"] for row in strandline(*by_now).json}
+        assert f"tx-{topic}" not in still, "what has ended is not open, however long ago it began"
         with pytest.raises(KeyError), producer.transaction():
             producer.send(topic, b"third").result(30)
             done = strandline("transactions", "abort", topic, 0, "--start-offset", 4, "--force").out
