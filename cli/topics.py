@@ -177,6 +177,10 @@ def delete(
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="succeed if the topic does not exist")
     ] = False,
+    internal: Annotated[
+        bool,
+        typer.Option("--internal", help="internal topics, too: what groups have committed goes with theirs"),
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     zookeeper: Zookeeper = None,
     as_json: AsJson = False,
@@ -185,7 +189,12 @@ def delete(
     with clear_errors(), _admin(bootstrap, zookeeper) as admin:
         refused: dict[str, str] = {}
         rows: list[dict[str, object]] = []
+        kept = set() if internal else internal_topics(admin, topics)
         for topic in dict.fromkeys(topics):
+            if topic in kept:
+                refused[topic] = "it is internal, and groups or transactions lose all: --internal means it"
+                rows.append({"topic": topic, "deleted": False})
+                continue
             try:
                 admin.delete_topics([topic])
             except UnknownTopicOrPartition as error:
@@ -206,6 +215,13 @@ def delete(
             tell("\n".join(sentences), rows[0] if len(topics) == 1 and not refused else rows, as_json)
         if refused:
             raise Failure("; ".join(f"topic {name} was not deleted: {why}" for name, why in refused.items()))
+
+
+def internal_topics(admin: Admin, topics: list[str]) -> set[str]:
+    """Those of the topics in which coordinators keep their state."""
+    if not any(topic.startswith("__") for topic in topics):
+        return set()
+    return set(topics) & (set(admin.list_topics(internal=True)) - set(admin.list_topics()))
 
 
 @app.command("delete-records")

@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 import uuid
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
 
+from strandline.cli import topics as topics_commands
 from strandline.cli.console import WrongUsage
 from strandline.cli.kafka_spelling import of_a_class, translate, translated
 from strandline.cli.why.command import parse_partition, partition_and_broker
@@ -112,6 +115,22 @@ def test_several_topics_are_deleted_at_once(strandline) -> None:
     assert "topic nope was not deleted" in wrong.err
     told = strandline("topics", "delete", "three", "nope", "--if-exists", "--json").json
     assert told == [{"topic": "three", "deleted": True}, {"topic": "nope", "deleted": False}]
+
+
+def test_internal_topics_are_deleted_on_purpose_only(
+    strandline, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strandline("groups", "reset-offsets", f"of-{topic}", topic, "--to-latest", "--execute")
+    strandline("topics", "create", f"with-{topic}")
+    said = strandline("topics", "delete", f"with-{topic}", "__consumer_offsets", expect=1)
+    assert said.out == f"Deleted topic with-{topic}.\n"
+    assert "topic __consumer_offsets was not deleted: it is internal" in said.err
+    assert f"of-{topic}" in strandline("groups", "list").out
+    deleted: list[str] = []
+    double = SimpleNamespace(delete_topics=deleted.extend)
+    monkeypatch.setattr(topics_commands, "_admin", lambda *_: nullcontext(double))
+    topics_commands.delete(["__consumer_offsets"], internal=True)
+    assert deleted == ["__consumer_offsets"]
 
 
 @pytest.mark.parametrize(
