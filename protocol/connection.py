@@ -4,6 +4,7 @@ A frame is a size of four bytes and that many bytes. Responses come in the order
 keeps a queue, and a correlation id other than the oldest request's ends the connection.
 Left to others: sockets, deadlines, bounds on requests in flight (broker/network/server.py,
 client/network/connection.py).
+Why memory is used again: docs/decisions/0068-memory-that-nobody-holds-is-filled-again.md
 """
 
 import struct
@@ -23,7 +24,12 @@ HEAD = struct.Struct(">hhih")
 ERROR = struct.Struct(">h")
 CORRELATION_MODULUS = 1 << 31
 CHUNK_BYTES_MIN = 16 << 10
-CHUNK_BYTES_MAX = 4 << 20  # memory allocated ahead for frames that have not arrived yet
+CHUNK_BYTES_MAX = 4 << 20  # allocated for a frame that has not arrived, if there was none so large before
+KEPT_BYTES_MAX = 8 << 20  # of a chunk that is filled again, and of one for a frame that has not begun
+KEPT_MAX = 4  # chunks: one is filled, two may wait for a consumer, one is in its hands
+KEPT_EXCESS_MAX = 4  # a chunk so many times as large as is usual now is let go
+USUAL_FADES = 4  # with each read that ends a frame a 16th of what was usual is forgotten
+NOTHING = memoryview(b"")
 UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION)
 
 
@@ -159,26 +165,33 @@ def _read_response(waiting: Waiting, frame: Buffer) -> tuple[Any, int]:
 class FrameSplitter:
     """Splits a stream of bytes into frames. The work is linear in the bytes, however they arrive.
 
-    Bytes are received in place: memory is filled once, from front to back, so a frame is a view that stays
-    valid. A chunk is sized by recent frames; an incomplete frame at its end moves to the next chunk. A large
-    claimed size costs nothing: memory doubles only as bytes really arrive.
+    Bytes are received in place, and a frame is a view that stays valid as long as somebody holds it. A chunk
+    of which nobody holds a frame is filled again: for a new one Python writes zeroes, and the system finds
+    pages. It has room for the largest frame of late and some more. A frame that is larger moves to another
+    chunk, soon after its size is known. A large claimed size costs nothing: beyond what earlier frames had,
+    memory doubles only as bytes really arrive.
     """
 
-    __slots__ = ("_chunk", "_end", "_start", "_usual", "_wanted", "limit")
+    __slots__ = ("_chunk", "_end", "_kept", "_start", "_usual", "_wanted", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._chunk = memoryview(b"")
+        self._chunk = NOTHING
+        self._kept: list[bytearray] = []  # the chunks, also those whose frames are in use
         self._start = 0  # of the first frame that is not complete
         self._end = 0  # of the received bytes
         self._wanted = SIZE.size  # bytes needed from `_start` on before parsing is worth it
-        self._usual = SIZE.size  # size of recent frames
+        self._usual = SIZE.size  # bytes for a frame like the largest of late, or somewhat larger
 
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
-        left = len(self._chunk) - self._start
-        wanted = self._wanted if self._end > self._start else self._usual
-        if self._end == len(self._chunk) or left < min(wanted, CHUNK_BYTES_MAX):
+        size, left = len(self._chunk), len(self._chunk) - self._start
+        if self._end > self._start:
+            fits = left >= self._believed()
+        else:
+            ahead = min(self._usual, KEPT_BYTES_MAX)
+            fits = left >= ahead and size <= KEPT_EXCESS_MAX * max(ahead, CHUNK_BYTES_MIN)
+        if not fits or self._end == size:
             self._move()
         return self._chunk[self._end :]
 
@@ -190,6 +203,7 @@ class FrameSplitter:
             return frames
         view, pos, end = self._chunk, self._start, self._end
         self._wanted = SIZE.size
+        self._usual -= self._usual >> USUAL_FADES
         while end - pos >= SIZE.size:
             (size,) = SIZE.unpack_from(view, pos)
             if not 0 <= size <= self.limit:
@@ -200,7 +214,7 @@ class FrameSplitter:
             pos += SIZE.size
             frames.append(view[pos : pos + size].toreadonly())
             pos += size
-            self._usual = SIZE.size + size
+            self._usual = max(self._usual, SIZE.size + size + (size >> 2))
         self._start = pos
         return frames
 
@@ -216,12 +230,36 @@ class FrameSplitter:
             left = left[count:]
         return frames
 
+    def _believed(self) -> int:
+        """What the frame that has begun says it needs, as far as that is like what came before."""
+        return min(self._wanted, max(self._usual, CHUNK_BYTES_MAX))
+
     def _move(self) -> None:
         have = self._end - self._start
-        need = max(self._wanted, have + 1)
-        if need > CHUNK_BYTES_MAX:
-            need = min(need, max(CHUNK_BYTES_MAX, 2 * have))
-        usual = min(self._usual + (self._usual >> 1), CHUNK_BYTES_MAX)
-        chunk = memoryview(bytearray(max(need, usual, CHUNK_BYTES_MIN)))
-        chunk[:have] = self._chunk[self._start : self._end]
-        self._chunk, self._start, self._end = chunk, 0, have
+        begun = self._chunk[self._start : self._end] if have else NOTHING
+        ahead = min(self._usual, KEPT_BYTES_MAX)
+        need = max(ahead, self._believed(), min(self._wanted, 2 * have), CHUNK_BYTES_MIN)
+        self._chunk = NOTHING  # without a frame in it, its memory may be the next
+        self._chunk = memoryview(self._memory(need))
+        self._chunk[:have] = begun
+        self._start, self._end = 0, have
+
+    def _memory(self, size: int) -> bytearray:
+        """At least `size` bytes: a chunk of which nobody holds a frame, or a new one."""
+        kept = [memory for memory in self._kept if size <= len(memory) <= KEPT_EXCESS_MAX * size]
+        found = next(filter(_is_free, kept), None)
+        if found is None:
+            found = bytearray(size)
+            if size <= KEPT_BYTES_MAX:
+                kept.append(found)
+        self._kept = kept[-KEPT_MAX:]  # whoever holds a frame of an earlier one keeps that alive
+        return found
+
+
+def _is_free(memory: bytearray) -> bool:
+    """Whether nobody has a view of it, nor an array, nor a Buffer of Arrow: Python resizes it only then."""
+    try:
+        memory.append(memory.pop())
+    except BufferError:
+        return False
+    return True

@@ -1,7 +1,14 @@
 """Frames and headers: what a broker reads, what it answers, how a client matches answers to requests."""
 
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +17,8 @@ from strandline.protocol.apis import Api
 from strandline.protocol.connection import (
     CHUNK_BYTES_MAX,
     CHUNK_BYTES_MIN,
+    KEPT_BYTES_MAX,
+    KEPT_MAX,
     ClientEnd,
     FrameSplitter,
     RequestHead,
@@ -206,6 +215,114 @@ def test_a_frame_is_not_written_over_by_those_that_follow() -> None:
     assert [bytes(frame) for frame in held] == [
         bytes([number]) * size for number, size in enumerate(sizes * 3)
     ]
+
+
+HOLDERS: dict[str, Callable[[memoryview], Any]] = {
+    "a frame": lambda frame: frame,
+    "a part of it": lambda frame: frame[len(frame) // 2 :],
+    "an array": lambda frame: np.frombuffer(frame, np.uint8)[1:],
+    "a buffer of Arrow": lambda frame: pa.py_buffer(frame).slice(1),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_only_memory_that_nobody_holds_is_received_into_again(holder: str, seed: int) -> None:
+    """Frames are let go in any order, and what is still held is as it was."""
+    hold, random, splitter = HOLDERS[holder], Random(seed), FrameSplitter(16 << 20)
+    held: list[tuple[Any, int]] = []
+    memories: list[bytearray] = []
+    for number in range(100):
+        size = random.choice((30_000, 50_000, 80_000))
+        frames = splitter.feed(size.to_bytes(4) + bytes([number]) * size)
+        held += [(hold(frame), number) for frame in frames]
+        frames.clear()
+        random.shuffle(held)
+        del held[random.randrange(5) :]
+        for kept, of in held:
+            assert bytes(kept) == bytes([of]) * len(bytes(kept)), (
+                f"frame {of} was written over while it was held"
+            )
+        memories.append(splitter.room().obj)  # type: ignore[arg-type]
+    assert len({id(memory) for memory in memories}) < len(memories) // 2, "and the rest is used again"
+
+
+def test_a_stream_of_large_frames_needs_no_new_memory() -> None:
+    """A consumer has two answers that wait, one in its hands, and another one arrives."""
+    splitter = FrameSplitter(16 << 20)
+    held: list[memoryview] = []
+    memories: list[bytearray] = []
+    for _ in range(20):
+        held += splitter.feed((1 << 20).to_bytes(4) + bytes(1 << 20))
+        del held[:-3]
+        memories.append(splitter.room().obj)  # type: ignore[arg-type]
+    assert len({id(memory) for memory in memories[2:]}) <= KEPT_MAX
+
+
+def test_small_frames_between_large_ones_leave_the_memory_where_it_is() -> None:
+    splitter, random = FrameSplitter(16 << 20), Random(1)
+    memories: list[bytearray] = []
+    for size in (2 << 20, *random.choices((100, 5000, 200_000, 1 << 20, 2 << 20), k=60)):
+        assert len(splitter.feed(size.to_bytes(4) + bytes(size))) == 1
+        memories.append(splitter.room().obj)  # type: ignore[arg-type]
+    assert len({id(memory) for memory in memories}) <= KEPT_MAX
+
+
+def test_a_frame_that_is_dealt_with_at_once_leaves_its_memory_to_the_next() -> None:
+    splitter = FrameSplitter(16 << 20)
+    memories: list[bytearray] = []
+    for _ in range(8):
+        assert len(splitter.feed((1 << 20).to_bytes(4) + bytes(1 << 20))) == 1
+        memories.append(splitter.room().obj)  # type: ignore[arg-type]
+    assert len({id(memory) for memory in memories[2:]}) == 1
+
+
+@contextmanager
+def taken() -> Iterator[Callable[[], int]]:
+    """How many bytes of Python's memory have been taken since it began."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        yield lambda: tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_for_large_frames_goes_when_frames_are_small_again() -> None:
+    size = 3 << 20
+    with taken() as bytes_taken:
+        splitter = FrameSplitter(16 << 20)
+        held = [splitter.feed(size.to_bytes(4) + bytes(size)) for _ in range(KEPT_MAX)]
+        assert bytes_taken() >= KEPT_MAX * size
+        held.clear()
+        for _ in range(100):
+            assert len(splitter.feed((100).to_bytes(4) + bytes(100))) == 1
+        splitter.room()
+        assert bytes_taken() < size // 2
+
+
+def test_memory_that_is_kept_has_a_bound() -> None:
+    """Of frames of any size: a chunk that is too large to keep is gone with the frames in it."""
+    with taken() as bytes_taken:
+        splitter = FrameSplitter(64 << 20)
+        for size in (KEPT_BYTES_MAX // 2, 24 << 20, KEPT_BYTES_MAX // 2):
+            held = [splitter.feed(size.to_bytes(4) + bytes(size)) for _ in range(2 * KEPT_MAX)]
+            held.clear()
+            splitter.room()
+            assert bytes_taken() <= (KEPT_MAX + 1) * KEPT_BYTES_MAX
+
+
+def test_a_size_like_that_of_the_last_frame_is_believed() -> None:
+    """A frame larger than what is allocated for any is received where it stays, if one came before it."""
+    size = KEPT_BYTES_MAX + (1 << 20)
+    splitter = FrameSplitter(1 << 30)
+    splitter.feed(size.to_bytes(4) + bytes(size))
+    splitter.feed((size + 1000).to_bytes(4) + b"begun")
+    assert len(splitter.room()) >= size + 1000 - len(b"begun")
+    splitter.feed(bytes(size + 1000 - len(b"begun")))
+    splitter.feed((1 << 30).to_bytes(4))
+    assert len(splitter.room()) <= 2 * size, "and one of a gigabyte is not"
 
 
 def test_a_size_that_is_only_claimed_takes_no_memory() -> None:
