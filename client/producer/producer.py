@@ -106,6 +106,7 @@ class Producer:
         if self._closed:
             return
         try:
+            await asyncio.sleep(0)  # a task that has not begun could not tell those in line of their end
             if self._transactions is not None:
                 await self._transactions.stop()
             elif flush and self._sender is not None:
@@ -395,8 +396,7 @@ class Producer:
         return self._transactions
 
     async def _drained(self, committed: bool) -> None:
-        """Wait until every record is acknowledged or given up, and no batch is on its way. What is still in
-        line for a topic or for room is waited for if it is to be committed, else given up."""
+        """Wait until no record waits, no batch is on its way; give up what is in line, but for a commit."""
         for line in self._lines.values() if not committed else ():
             line.give_up()
         await self.flush()

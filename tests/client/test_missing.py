@@ -7,6 +7,7 @@ import pytest
 
 from strandline.client import (
     Admin,
+    BufferExhausted,
     Consumer,
     InvalidPartitions,
     Producer,
@@ -57,6 +58,19 @@ def test_poll_tells_of_a_topic_that_does_not_exist_and_reads_it_once_it_does(run
                 async with Producer(double.servers) as producer:
                     await producer.send("typo", b"there")
                 assert [one.value for one in await consumer.poll(5_000)] == [b"there"]
+
+    run(story())
+
+
+def test_a_record_for_an_unknown_topic_is_told_when_the_producer_closes_at_once(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            producer = await Producer(double.servers).start()
+            sent = producer.send("typo", b"waits for its topic")
+            await producer.close(flush=False)
+            with pytest.raises(BufferExhausted, match="closed"):
+                async with asyncio.timeout(HANG_S):
+                    await sent
 
     run(story())
 
