@@ -18,6 +18,7 @@ from ...protocol.errors import ApiError
 from ..anomalies import Action, Notes, Type
 from ..waiting import until
 from .clients.client import copiers
+from .faults import Power
 from .kinds import KINDS
 from .places import Place, PlaceProblem
 from .places.base import CLIENTS, ZOOKEEPER
@@ -386,9 +387,16 @@ class Nemesis:
 
     # ------------------------------------------------------------ links
 
-    def _cut(self, what: str, victim: int, *others: int | str) -> Mend:
+    def _resets(self) -> tuple[bool, str]:
+        """Whether connections are reset, and how it is told: a place without single links cuts as it can."""
         resets = self.random.random() < 0.5
-        self.note(f"cut {what}", f"{told(victim)}, {'with resets' if resets else 'silently'}", victim)
+        if Power.LINKS not in self.place.powers:
+            return resets, ""
+        return resets, ", with resets" if resets else ", silently"
+
+    def _cut(self, what: str, victim: int, *others: int | str) -> Mend:
+        resets, how = self._resets()
+        self.note(f"cut {what}", f"{told(victim)}{how}", victim)
         self.place.cut(victim, *others, reset=resets)
         return lambda: self.place.heal(victim)
 
@@ -403,10 +411,8 @@ class Nemesis:
         return self._cut("broker from a peer", victim, peer)
 
     def _isolate(self, what: str, victim: int) -> Mend:
-        resets = self.random.random() < 0.5
-        self.note(
-            f"cut {what} from everybody", f"{told(victim)}, {'with resets' if resets else 'silently'}", victim
-        )
+        resets, how = self._resets()
+        self.note(f"cut {what} from everybody", f"{told(victim)}{how}", victim)
         self.place.isolate(victim, reset=resets)
         return lambda: self.place.heal(victim)
 

@@ -4,13 +4,14 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from strandline.broker.config.sections import ControllerConfig
 from strandline.testing import waiting
 from strandline.testing.verify.clients.client import LIVES_OF_A_CLIENT, VALUES_OF_A_LIFE
-from strandline.testing.verify.faults import FAULTS
+from strandline.testing.verify.faults import FAULTS, Power
 from strandline.testing.verify.kinds import KINDS
 from strandline.testing.verify.nemesis import Nemesis, NotDone, leave_alone, wait_brought_about
 from strandline.testing.verify.places import Place
@@ -94,6 +95,23 @@ def test_a_fault_by_name_is_refused_where_it_hits_nobody() -> None:
     )
     assert unfit("kill-a-client", [ClientPart(kind="subscriber")], 3) is None
     assert unfit("cut-from-a-peer", [zombie], 1) == "it needs two brokers, not 1"
+
+
+@pytest.mark.parametrize("power", [Power.ISOLATION, Power.LINKS])
+def test_resets_are_told_of_where_single_links_are_cut(power: Power) -> None:
+    """Elsewhere a broker is taken from its network, which resets nothing."""
+    said: list[str] = []
+
+    class Networks(Empty):
+        def isolate(self, broker: int, *, reset: bool = False) -> None: ...
+
+    place = Networks(3)
+    place.powers = frozenset({power})
+    nemesis = Nemesis(place, story(), "", cast(Any, None), cast(Any, Mock()), said.append)
+    for _ in range(20):
+        nemesis._isolate("broker", 2)
+    cut = "cut broker from everybody broker 2"
+    assert set(said) == ({f"{cut}, with resets", f"{cut}, silently"} if power is Power.LINKS else {cut})
 
 
 def test_every_fault_fits_somewhere() -> None:
