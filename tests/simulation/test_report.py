@@ -42,7 +42,7 @@ def test_a_failing_seed_is_named_by_the_command_that_shows_it(monkeypatch: pytes
 
 def test_a_family_that_does_not_exist_is_refused_with_those_that_do() -> None:
     told = CliRunner().invoke(build(["simulate"]), ["simulate", "--family", "nonsense"])
-    assert told.exit_code == 1 and "failover" in told.output
+    assert told.exit_code == 2 and "failover" in told.output
 
 
 def test_the_search_for_mutants_tells_medians(monkeypatch: pytest.MonkeyPatch) -> None:
