@@ -71,7 +71,6 @@ class Accumulator(Generic[T]):
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.batch_size = limits.batch_size
         self._lanes: dict[TopicPartition, PartitionQueue[T]] = {}
         self._busy: dict[TopicPartition, PartitionQueue[T]] = {}
         self._births = 0

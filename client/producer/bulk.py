@@ -180,7 +180,7 @@ class Bulk:
         the next record lacks."""
         gate, count = self._gate, len(known.partitions)
         sticky = group.partition == STICKY
-        partition = fresh(gate.sticky, gate.accumulator, self._topic, known) if sticky else group.partition
+        partition = gate.sticky.choose(self._topic, known.led, count) if sticky else group.partition
         if partition not in known.partitions:
             raise no_partition(self._topic, partition, count)
         name = TopicPartition(self._topic, partition)
@@ -201,8 +201,6 @@ class Bulk:
         run = Run(self.outcomes, group.at, fit.records, -1 if self._rows.times is not None else timestamp)
         records = Encoded(section, fit.records, fit.base, fit.latest)
         gate.accumulator.extend(name, records, run, gate.now())
-        if sticky:
-            gate.sticky.took(self._topic, fit.size)
         group.at = stop
         if group.at < group.stop and not fit.lacking:
             self._full(name, known, sticky)
@@ -241,18 +239,6 @@ class Bulk:
         self._gate.accumulator.close(name)
         if sticky:
             self._gate.sticky.move_on(self._topic, known.led, name.partition)
-
-
-def fresh(sticky: Sticky, accumulator: Accumulator[Token], topic: str, known: Topic) -> int:
-    """The partition for records without a key: the one that is being filled, unless it has had as much as
-    fills a batch, and nothing waits there that they could join."""
-    count = len(known.partitions)
-    chosen = sticky.choose(topic, known.led, count)
-    if not sticky.has_had(topic, accumulator.batch_size):
-        return chosen
-    if accumulator.growing(TopicPartition(topic, chosen)) is None:
-        sticky.move_on(topic, known.led, chosen)
-    return sticky.choose(topic, known.led, count)
 
 
 def no_partition(topic: str, partition: int, count: int) -> InvalidPartitions:

@@ -11,6 +11,8 @@ from functools import lru_cache
 from random import Random
 from struct import Struct
 
+from ...base.types import TopicPartition
+
 SEED = 0x9747B28C
 M = 0x5BD1E995
 MASK = 0xFFFFFFFF
@@ -47,7 +49,8 @@ class Sticky:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._chosen: dict[str, int] = {}
-        self._taken: dict[str, int] = {}  # bytes since the last move
+        self._had: dict[str, int] = {}  # bytes that have left since the last move
+        self._before: dict[str, int] = {}  # the partition that had its share, until another one is chosen
 
     def current(self, topic: str, partitions: int) -> int | None:
         """The partition that is being filled, if one is."""
@@ -58,21 +61,27 @@ class Sticky:
         """The partition to fill now: preferably one of those that have a leader (`led`)."""
         chosen = self.current(topic, partitions)
         if chosen is None:
-            chosen = self._chosen[topic] = self._pick(led or range(partitions), None)
+            before = self._before.pop(topic, None)
+            chosen = self._chosen[topic] = self._pick(led or range(partitions), before)
         return chosen
 
-    def took(self, topic: str, size: int) -> None:
-        """The partition that is being filled got so many bytes."""
-        self._taken[topic] = self._taken.get(topic, 0) + size
-
-    def has_had(self, topic: str, size: int) -> bool:
-        """Whether it has got so many."""
-        return self._taken.get(topic, 0) >= size
+    def left(self, partition: TopicPartition, size: int, enough: int) -> None:
+        """A batch of so many bytes was sent and nothing else waits there. After `enough` bytes the next
+        record goes to another partition.
+        """
+        topic, number = partition
+        if self._chosen.get(topic) != number:
+            return
+        had = self._had.get(topic, 0) + size
+        if had >= enough:
+            self._before[topic] = self._chosen.pop(topic)
+            had = 0
+        self._had[topic] = had
 
     def move_on(self, topic: str, led: Sequence[int], filled: int) -> None:
         """A batch for `filled` was closed: go to another partition if it is the one being filled."""
         if led and self._chosen.get(topic) == filled:
-            self._taken[topic] = 0
+            self._had[topic] = 0
             self._chosen[topic] = self._pick(led, filled)
 
     def _pick(self, among: Sequence[int], besides: int | None) -> int:

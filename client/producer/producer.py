@@ -34,11 +34,11 @@ from ..network.metadata import TopicView
 from ..results import CommittedOffset, GroupMetadata, Headers, ProducerRecord, Receipt
 from ..serializers import serializer_for
 from .accumulator import Accumulator, limits_of, record_bytes
-from .bulk import BOUNDLESS, Bulk, Gate, Rows, fresh, no_partition
+from .bulk import BOUNDLESS, Bulk, Gate, Rows, no_partition
 from .line import BufferExhausted as BufferExhausted
 from .line import Line, Pending, Raw, line_full, stayed_full
 from .partitioner import FAULTS, Sticky, partition_for_key
-from .receipts import Many, One, Outcomes, Part, all_of, attach, never_sent
+from .receipts import Many, One, Outcomes, Part, ToldAnyway, all_of, attach, never_sent
 from .record_lists import PLAIN, Row, Serializers, chunks, lists_of, rows_of
 from .sender import Sender, Sink, Token
 from .transaction_rules import State
@@ -71,6 +71,7 @@ class Producer:
         self._tasks = Tasks("producer")
         self._sender: Sender | None = None
         self._transactions: Transactions | None = None
+        self._sink = One if config.transactional_id is None else ToldAnyway
         if config.transactional_id is not None:
             self._transactions = Transactions(self._cluster, config, self._drained)
         self._freed = asyncio.Event()
@@ -91,7 +92,7 @@ class Producer:
         self._now = asyncio.get_running_loop().time  # once: to ask which loop runs takes a call of the system
         await self._cluster.start()
         self._sender = Sender(
-            self._cluster, self._accumulator, self.config, self._freed.set, self._transactions
+            self._cluster, self._accumulator, self.config, self._freed.set, self._sticky, self._transactions
         )
         self._sender.start()
         if self._transactions is not None:
@@ -144,8 +145,7 @@ class Producer:
         also MessageTooLarge, BufferExhausted.
         """
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        sink = One(future, told_anyway=self._transactions is not None)  # by commit and abort
-        self._queue(topic, value, key, partition, headers, timestamp_ms, sink, 0)
+        self._queue(topic, value, key, partition, headers, timestamp_ms, self._sink(future), 0)
         return future
 
     async def send_many(
@@ -545,8 +545,8 @@ class Producer:
             else:
                 sticky = True
                 partition = self._sticky.current(topic, count)
-                if partition is None or self._sticky.has_had(topic, self._accumulator.batch_size):
-                    partition = fresh(self._sticky, self._accumulator, topic, known)
+                if partition is None:
+                    partition = self._sticky.choose(topic, known.led, count)
         if partition not in known.partitions:
             raise no_partition(topic, partition, count)
         if isinstance(token[0], ObservedSink):
@@ -555,10 +555,8 @@ class Producer:
         if self._transactions is not None:
             self._transactions.want(name)
         closed = self._accumulator.append(name, record, token, self._now(), size)
-        if sticky:
-            self._sticky.took(topic, size)
-            if closed:
-                self._sticky.move_on(topic, known.led, partition)
+        if closed and sticky:
+            self._sticky.move_on(topic, known.led, partition)
         self._wake()
 
     async def _room(self, size: int, deadline: float, topic: str | None = None) -> None:

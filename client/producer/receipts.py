@@ -195,13 +195,12 @@ class Outcomes:
 
 
 class One:
-    """Receives the receipt or failure of one record, in a future. If the failure is `told_anyway`, asyncio
-    does not complain of futures that nobody has awaited."""
+    """Receives the receipt or failure of one record, in a future."""
 
-    __slots__ = ("future", "told_anyway")
+    __slots__ = ("future",)
 
-    def __init__(self, future: "asyncio.Future[Receipt]", told_anyway: bool = False) -> None:
-        self.future, self.told_anyway = future, told_anyway
+    def __init__(self, future: "asyncio.Future[Receipt]") -> None:
+        self.future = future
 
     def acknowledged(self, index: int, receipt: Receipt) -> None:
         """Set the receipt."""
@@ -212,8 +211,19 @@ class One:
         """Set the failure."""
         if not self.future.done():
             self.future.set_exception(error)
-            if self.told_anyway:
-                self.future.exception()
+
+
+class ToldAnyway(One):
+    """Of one record of a transaction: commit and abort tell its failure, too, so asyncio does not complain of
+    a future that nobody has awaited."""
+
+    __slots__ = ()
+
+    def refused(self, index: int, error: Exception) -> None:
+        """Set the failure."""
+        super().refused(index, error)
+        if not self.future.cancelled():
+            self.future.exception()
 
 
 class Many:

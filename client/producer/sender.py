@@ -45,6 +45,7 @@ from .partition_queues import (
     ProducerBatch,
     Run,
 )
+from .partitioner import Sticky
 from .transactions import TransactionAborted, Transactions
 
 log = get_logger(__name__)
@@ -77,12 +78,14 @@ class Sender:
         accumulator: Accumulator[Token],
         config: ProducerConfig,
         freed: Callable[[], None],
+        sticky: Sticky,
         transactions: Transactions | None = None,
     ) -> None:
         self._cluster = cluster
         self._accumulator = accumulator
         self._config = config
         self._freed = freed
+        self._sticky = sticky
         self._transactions = transactions
         self._tasks = Tasks("sender")
         self._wake = asyncio.Event()
@@ -175,7 +178,10 @@ class Sender:
             if head is None or (batches and size + head.builder.size > self._config.max_request_size):
                 continue
             size += head.builder.size
-            batches.append(lane.take())
+            batch = lane.take()
+            if batch.attempts == 1 and lane.growing is None:
+                self._sticky.left(lane.partition, batch.builder.size, self._config.batch_size)
+            batches.append(batch)
         return batches
 
     def _submit(self, node: int, connection: Connection, batches: list[ProducerBatch[Token]]) -> None:

@@ -55,6 +55,19 @@ def test_the_keyless_stay_until_a_batch_is_full() -> None:
     assert sticky.choose("t", [0, 1, 2], 3) != first
 
 
+def test_the_keyless_go_on_after_small_batches_of_as_many_bytes() -> None:
+    sticky = Sticky(Random(1))
+    first = sticky.choose("t", [0, 1, 2], 3)
+    sticky.left(TopicPartition("t", (first + 1) % 3), 500, 500)  # records with a key
+    sticky.left(TopicPartition("t", first), 499, 500)
+    assert sticky.current("t", 3) == first
+    sticky.left(TopicPartition("t", first), 1, 500)
+    second = sticky.choose("t", [0, 1, 2], 3)
+    assert second != first
+    sticky.left(TopicPartition("t", second), 499, 500)
+    assert sticky.current("t", 3) == second, "it begins at nothing"
+
+
 @pytest.mark.parametrize("name", ["bytes", "str", "json", "msgpack"])
 def test_serializers_return_what_they_took(name: str) -> None:
     value: Any = {"bytes": b"x", "str": "ü"}.get(name, {"a": [1, None, "ü"]})
