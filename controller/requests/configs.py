@@ -11,7 +11,7 @@ Left to others: what an alteration does (config_changes.py), which values are go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -126,7 +126,7 @@ class ConfigRequests:
                 if wanted.kind == Kind.GROUP and settings and not found.exists:
                     await self._check_room()
                 if not validate_only and (settings or found.exists or wanted.kind != Kind.GROUP):
-                    await self._reach.write(_ops(wanted, found, settings))
+                    await self._reach.write(ops_of(wanted, found, settings))
                     logger.info("configs_altered", entity=wanted.entity, settings=wanted.changed)
                 return
             except Unknown:  # it may have landed, or may yet: the same again changes nothing more
@@ -140,14 +140,8 @@ class ConfigRequests:
             raise InvalidRequest(f"{GROUPS_MAX} groups have settings already, the limit of a cluster")
 
     def _settings(self, wanted: Alteration, found: Mapping[str, str]) -> dict[str, str]:
-        kind = Kind(wanted.kind)
-        settings = wanted.applied_to(found, lambda name: self._catalogue.list_default(kind, name))
-        self._catalogue.check(kind, wanted.name, settings, wanted.changed)
-        if kind is Kind.BROKER and wanted.name:
-            changed = {name: settings[name] for name in wanted.changed}
-            registered = {id: broker.endpoints for id, broker in self._reach.state().brokers.items()}
-            self._catalogue.check_addresses(int(wanted.name), changed, registered)
-        return settings
+        registered = {id: broker.endpoints for id, broker in self._reach.state().brokers.items()}
+        return settings_of(self._catalogue, wanted, found, registered)
 
     async def _told(self, topic: str) -> None:
         """Wait until all live brokers have been told what the znode holds now."""
@@ -179,7 +173,24 @@ def _check_group(name: str) -> None:
         )
 
 
-def _ops(wanted: Alteration, found: Overrides, settings: Mapping[str, str]) -> list[Op]:
+def settings_of(
+    catalogue: Catalogue,
+    wanted: Alteration,
+    found: Mapping[str, str],
+    registered: Mapping[int, Sequence[documents.Endpoint]],
+) -> dict[str, str]:
+    """What the resource has then, for which `registered` tells where brokers are reached. Raises ApiError."""
+    kind = Kind(wanted.kind)
+    settings = wanted.applied_to(found, lambda name: catalogue.list_default(kind, name))
+    catalogue.check(kind, wanted.name, settings, wanted.changed)
+    if kind is Kind.BROKER and wanted.name:
+        changed = {name: settings[name] for name in wanted.changed}
+        catalogue.check_addresses(int(wanted.name), changed, registered)
+    return settings
+
+
+def ops_of(wanted: Alteration, found: Overrides, settings: Mapping[str, str]) -> list[Op]:
+    """The write, and the notification."""
     data = documents.ConfigDocument(config=dict(settings)).data()
     write: Op = SetData(wanted.path, data, found.version) if found.exists else Create(wanted.path, data)
     if wanted.kind == Kind.GROUP and not settings:

@@ -8,14 +8,15 @@ Left to others: what an alteration does (config_changes.py), the other settings 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import structlog
 
 from ...zookeeper import documents
-from ...zookeeper.client import Create, MultiFailed, NoNode, Op, SetData, Unknown, ZkClient
+from ...zookeeper.client import MultiFailed, NoNode, Unknown, ZkClient
 from ...zookeeper.config_nodes import read_overrides
-from .config_changes import Alteration, Catalogue, Kind
-from .configs import RETRY_S, WRITE_MS
+from .config_changes import Alteration, Catalogue
+from .configs import RETRY_S, WRITE_MS, ops_of, settings_of
 from .deadlines import by, deadline_in
 
 logger = structlog.get_logger(__name__)
@@ -30,18 +31,10 @@ async def _write(zk: ZkClient, catalogue: Catalogue, wanted: Alteration, validat
     while True:
         try:
             found = await read_overrides(zk, wanted.path)
-            settings = wanted.applied_to(found.names, lambda name: catalogue.list_default(Kind.BROKER, name))
-            catalogue.check(Kind.BROKER, wanted.name, settings, wanted.changed)
-            changed = {name: settings[name] for name in wanted.changed}
-            catalogue.check_addresses(int(wanted.name), changed, await _registered(zk))
+            settings = settings_of(catalogue, wanted, found.names, await _registered(zk))
             if validate_only:
                 return
-            data = documents.ConfigDocument(config=settings).data()
-            write: Op = (
-                SetData(wanted.path, data, found.version) if found.exists else Create(wanted.path, data)
-            )
-            notice = documents.ConfigChangeDocument(entity_path=wanted.entity).data()
-            await zk.multi([write, Create(documents.CONFIG_CHANGE_PREFIX, notice, sequential=True)])
+            await zk.multi(ops_of(wanted, found, settings))
         except Unknown:  # it may have landed, or may yet: the same again changes nothing more
             await asyncio.sleep(RETRY_S)
         except MultiFailed:  # another client was quicker
@@ -52,12 +45,10 @@ async def _write(zk: ZkClient, catalogue: Catalogue, wanted: Alteration, validat
 
 
 async def _registered(zk: ZkClient) -> dict[int, list[documents.Endpoint]]:
-    """Where the brokers are reached that run now."""
+    """Where the brokers are reached that run now, as far as their nodes can be read."""
     found = {}
     for name in await zk.children(documents.BROKER_IDS):
-        try:
+        with suppress(NoNode, documents.BadDocument):
             data, _ = await zk.get(documents.broker_path(int(name)))
-        except NoNode:
-            continue
-        found[int(name)] = documents.parse(documents.RegistrationDocument, data).listeners()
+            found[int(name)] = documents.parse(documents.RegistrationDocument, data).listeners()
     return found

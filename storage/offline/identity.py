@@ -16,12 +16,7 @@ from ..directory_lock import is_held
 from ..disk import RealDisk
 from ..log import checkpoints
 
-OWNER = (
-    "cluster.id",
-    "broker.id",
-    "node.id",
-    "directory.id",
-)  # of meta.properties
+OWNER = ("cluster.id", "broker.id", "node.id", "directory.id")
 WORKED_ON = (INCARNATION, CLEAN_MARKER, checkpoints.HIGH_WATERMARKS, checkpoints.START_OFFSETS)
 DISK = RealDisk()  # of which only reading calls are used
 
