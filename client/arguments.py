@@ -6,6 +6,7 @@ Left to others: values and keys (serializers.py), options (config.py).
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from operator import index
 from typing import Any, TypeVar
 
@@ -26,8 +27,9 @@ def as_names(given: str | Iterable[str]) -> list[str]:
 def as_partition(given: Any) -> TopicPartition:
     """A partition: a TopicPartition, or a pair like one."""
     match given:
-        case (str() as topic, int() as number):
-            return TopicPartition(topic, number)
+        case (str() as topic, number):
+            with suppress(TypeError):
+                return TopicPartition(topic, index(number))
     raise TypeError(f"expected a TopicPartition, of a topic and a number, got {given!r}")
 
 

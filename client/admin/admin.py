@@ -250,7 +250,8 @@ class Admin:
     ) -> None:
         """Move partitions to these brokers, or back (None). Tries all, then raises the first refusal."""
         deadline = self._cluster.deadline(timeout_ms)
-        refused = first_refusal(await alter_partition_reassignments(self._cluster, targets, deadline))
+        whole = by_partition(targets)
+        refused = first_refusal(await alter_partition_reassignments(self._cluster, whole, deadline))
         if refused is not None:
             raise refused
 
@@ -259,7 +260,8 @@ class Admin:
     ) -> dict[TopicPartition, PartitionReassignment]:
         """The reassignments under way, of these partitions or of all."""
         deadline = self._cluster.deadline(timeout_ms)
-        return await list_partition_reassignments(self._cluster, partitions, deadline)
+        asked = None if partitions is None else as_partitions(partitions)
+        return await list_partition_reassignments(self._cluster, asked, deadline)
 
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None
@@ -309,7 +311,8 @@ class Admin:
         self, times: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """As `list_offsets`, but leaves out partitions whose leaders cannot answer now: for displays."""
-        return await list_known_offsets(self._cluster, times, 0, self._cluster.deadline(timeout_ms))
+        deadline = self._cluster.deadline(timeout_ms)
+        return await list_known_offsets(self._cluster, by_partition(times), 0, deadline)
 
     async def elect_leaders(
         self,
@@ -324,7 +327,8 @@ class Admin:
         lose records.
         """
         kind = Election.of(election) if isinstance(election, str) else election
-        return await elect_leaders(self._cluster, kind, partitions, self._cluster.deadline(timeout_ms))
+        asked = None if partitions is None else as_partitions(partitions)
+        return await elect_leaders(self._cluster, kind, asked, self._cluster.deadline(timeout_ms))
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
@@ -418,7 +422,7 @@ class Admin:
                 for one in topic.partitions
             ]
         now_ms, deadline = self._clock.wall_ms(), self._cluster.deadline()
-        return await find_hanging(self._cluster, partitions, idle_ms, now_ms, deadline)
+        return await find_hanging(self._cluster, as_partitions(partitions), idle_ms, now_ms, deadline)
 
     async def abort_transaction(self, partition: TopicPartition, producer: ProducerDescription) -> None:
         """End a producer's open transaction in one partition without asking its coordinator, if it hangs.

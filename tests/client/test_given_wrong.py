@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from strandline.client import Admin, CommittedOffset, Consumer, GroupMetadata, InvalidTopic, TopicPartition
@@ -67,8 +68,34 @@ def test_partitions_are_no_text(run: Any) -> None:
                 with pytest.raises(ValueError, match="negative"):
                     await consumer.commit({T0: -1})
                 assert not asked(double, Api.OFFSET_COMMIT)
-                consumer.assign([("t", 0)])  # type: ignore[list-item]
-                assert consumer.assignment() == {T0}
+                for pair in (("t", 0), ("t", np.int64(0))):
+                    consumer.assign([pair])  # type: ignore[list-item]
+                    assert consumer.assignment() == {T0}
+
+    run(story())
+
+
+def test_partitions_of_an_administrator_are_no_text(run: Any) -> None:
+    calls: list[Callable[[Any], Any]] = [
+        lambda one: one.alter_partition_reassignments({"t0": [1]}),
+        lambda one: one.list_partition_reassignments(["t0"]),
+        lambda one: one.alter_replica_log_dirs(1, {"t0": "/data"}),
+        lambda one: one.list_offsets({"t0": -1}),
+        lambda one: one.list_known_offsets({"t0": -1}),
+        lambda one: one.elect_leaders("preferred", ["t0"]),
+        lambda one: one.delete_records({"t0": 3}),
+        lambda one: one.delete_group_offsets("g", ["t0"]),
+        lambda one: one.list_group_offsets("g", ["t0"]),
+        lambda one: one.alter_group_offsets("g", {"t0": 3}),
+        lambda one: one.describe_producers(["t0"]),
+        lambda one: one.find_hanging_transactions(["t0"]),
+    ]
+
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            for call in calls:
+                with pytest.raises(TypeError, match="expected a TopicPartition"):
+                    await call(admin)
 
     run(story())
 

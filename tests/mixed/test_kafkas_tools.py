@@ -27,7 +27,10 @@ def written(path: Path, document: Any) -> str:
 
 def use_topics(tools: Tools, topic: str) -> None:
     tools("kafka-topics", "--create", "--topic", topic, "--replica-assignment", "1:2,2:1")
-    whole = lambda: tools("kafka-topics", "--describe", "--topic", topic)  # noqa: E731
+
+    def whole() -> str:
+        return tools("kafka-topics", "--describe", "--topic", topic)
+
     until(lambda: whole().count("Leader: ") == 2, WITHIN_S, "all know the topic")
     tools("kafka-topics", "--alter", "--topic", topic, "--partitions", "3")
     until(lambda: "PartitionCount: 3" in whole(), WITHIN_S, "all know that it has grown")

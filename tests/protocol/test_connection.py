@@ -231,7 +231,7 @@ def test_only_memory_that_nobody_holds_is_received_into_again(holder: str, seed:
     """Frames are let go in any order, and what is still held is as it was."""
     hold, random, splitter = HOLDERS[holder], Random(seed), FrameSplitter(16 << 20)
     held: list[tuple[Any, int]] = []
-    memories: list[bytearray] = []
+    memories: list[object] = []
     for number in range(100):
         size = random.choice((30_000, 50_000, 80_000))
         frames = splitter.feed(size.to_bytes(4) + bytes([number]) * size)
@@ -243,7 +243,7 @@ def test_only_memory_that_nobody_holds_is_received_into_again(holder: str, seed:
             assert bytes(kept) == bytes([of]) * len(bytes(kept)), (
                 f"frame {of} was written over while it was held"
             )
-        memories.append(splitter.room().obj)  # type: ignore[arg-type]
+        memories.append(splitter.room().obj)
     assert len({id(memory) for memory in memories}) < len(memories) // 2, "and the rest is used again"
 
 
@@ -251,29 +251,29 @@ def test_a_stream_of_large_frames_needs_no_new_memory() -> None:
     """A consumer has two answers that wait, one in its hands, and another one arrives."""
     splitter = FrameSplitter(16 << 20)
     held: list[memoryview] = []
-    memories: list[bytearray] = []
+    memories: list[object] = []
     for _ in range(20):
         held += splitter.feed((1 << 20).to_bytes(4) + bytes(1 << 20))
         del held[:-3]
-        memories.append(splitter.room().obj)  # type: ignore[arg-type]
+        memories.append(splitter.room().obj)
     assert len({id(memory) for memory in memories[2:]}) <= KEPT_MAX
 
 
 def test_small_frames_between_large_ones_leave_the_memory_where_it_is() -> None:
     splitter, random = FrameSplitter(16 << 20), Random(1)
-    memories: list[bytearray] = []
+    memories: list[object] = []
     for size in (2 << 20, *random.choices((100, 5000, 200_000, 1 << 20, 2 << 20), k=60)):
         assert len(splitter.feed(size.to_bytes(4) + bytes(size))) == 1
-        memories.append(splitter.room().obj)  # type: ignore[arg-type]
+        memories.append(splitter.room().obj)
     assert len({id(memory) for memory in memories}) <= KEPT_MAX
 
 
 def test_a_frame_that_is_dealt_with_at_once_leaves_its_memory_to_the_next() -> None:
     splitter = FrameSplitter(16 << 20)
-    memories: list[bytearray] = []
+    memories: list[object] = []
     for _ in range(8):
         assert len(splitter.feed((1 << 20).to_bytes(4) + bytes(1 << 20))) == 1
-        memories.append(splitter.room().obj)  # type: ignore[arg-type]
+        memories.append(splitter.room().obj)
     assert len({id(memory) for memory in memories[2:]}) == 1
 
 
