@@ -16,9 +16,16 @@ from strandline.controller.planning.elections import first_state, is_intact, is_
 from strandline.controller.planning.planner import plan
 from strandline.controller.planning.reassignment import _renewed
 from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
-from strandline.controller.requests.config_changes import Alteration, Kind, Operation, SettingChange
+from strandline.controller.requests.config_changes import (
+    Alteration,
+    AnySettings,
+    Kind,
+    Operation,
+    SettingChange,
+)
+from strandline.controller.requests.own_settings import alter_own
 from strandline.protocol.apis import Api
-from strandline.protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
+from strandline.protocol.errors import ErrorCode, InvalidConfig, NotController, StaleBrokerEpoch
 from strandline.protocol.messages import control, producers
 from strandline.protocol.primitives import NO_UUID
 from strandline.zookeeper import documents
@@ -306,3 +313,26 @@ async def test_a_broker_of_ours_writes_its_own_settings_for_a_controller_of_kafk
         told = sorted({*await one.zk.children(documents.CONFIG_CHANGES)} - {*before})
         data, _ = await one.zk.get(f"{documents.CONFIG_CHANGES}/{told[-1]}")
         assert len(told) == 2 and json.loads(data) == {"version": 2, "entity_path": "brokers/1"}
+
+
+class Refusing(AnySettings):
+    """Knows where brokers are, and takes no setting."""
+
+    def __init__(self) -> None:
+        self.registered: dict[int, Any] = {}
+
+    def check_addresses(self, broker: int, changed: Any, registered: Any) -> None:
+        self.registered = dict(registered)
+        raise InvalidConfig("not such an address")
+
+
+async def test_settings_that_are_wrong_are_not_written(fake_broker: Any) -> None:
+    """Beside brokers whose registration can be read, and one's that cannot."""
+    async with beside(fake_broker) as (one, _):
+        await one.zk.multi([Create(documents.broker_path(9), b"nonsense")])
+        catalogue = Refusing()
+        change = SettingChange("log.roll.ms", Operation.SET, "7654321")
+        with pytest.raises(InvalidConfig, match="not such an address"):
+            await alter_own(one.zk, catalogue, Alteration(Kind.BROKER, "1", [change]), False)
+        assert await one.zk.exists(documents.broker_config_path(1)) is None
+        assert sorted(catalogue.registered) == [1, 2]
