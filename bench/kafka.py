@@ -1,4 +1,4 @@
-"""Apache Kafka as a peer: 3.9, the last with ZooKeeper, and 4.3, whose brokers are their own quorum (KRaft).
+"""Apache Kafka as a peer: 3.9, the last with ZooKeeper, and 4, whose brokers are their own quorum (KRaft).
 
 A release is its jars (a POM beside this file) and what it is told beyond the settings of all. Each runs with
 the JVM flags of Kafka's own start script and a log that is quiet: without a configuration its libraries log
@@ -217,6 +217,14 @@ class Kafka43(Kafka):
         for id, tool in zip(self.ports, tools, strict=True):
             status = tool.wait(TOOL_MAX_S)
             assert status == 0, (self.folder(id) / "broker.log").read_text()[-2000:]
+
+
+class Kafka41(Kafka43):
+    """Apache Kafka 4.1, for who asks for it."""
+
+    name = "kafka-4.1"
+    title = "Kafka 4.1.1"
+    pom = HERE / "kafka41_pom.xml"
 
 
 RELEASES: tuple[type[Kafka], ...] = (Kafka39, Kafka43)

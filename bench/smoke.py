@@ -19,7 +19,7 @@ from pathlib import Path
 from .clients import w21
 from .spark import w20
 from .system import TICKS_PER_S, System
-from .systems import SYSTEMS
+from .systems import MEASURED, SYSTEMS
 from .tables import Results, full
 from .workloads import WORKLOADS, Figures
 
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--only", default=",".join(ALL))
-    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument("--systems", default=",".join(kind.name for kind in MEASURED))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     systems = [SYSTEMS[name] for name in options.systems.split(",")]

@@ -1,11 +1,14 @@
-"""The systems that are measured beside each other, by name: Strandline first, its peers after it."""
+"""The systems that are measured beside each other, by name: Strandline first, its peers after it.
+
+`MEASURED` are those of a sitting that is not told which; `SYSTEMS` are all there are.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from strandline.local.processes import BrokerProcess
 
-from .kafka import RELEASES
+from .kafka import RELEASES, Kafka41
 from .system import System
 
 
@@ -28,4 +31,4 @@ class Strandline(System):
 
 
 MEASURED: tuple[type[System], ...] = (Strandline, *RELEASES)
-SYSTEMS = {kind.name: kind for kind in MEASURED}
+SYSTEMS = {kind.name: kind for kind in (*MEASURED, Kafka41)}

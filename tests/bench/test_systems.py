@@ -10,7 +10,7 @@ import pytest
 from bench.drivers import batch_of, cannon, consume, create_topic, produce_at_least
 from bench.failover import Cluster
 from bench.jars import JarsMissing
-from bench.kafka import LOG4J, LOG4J2, RELEASES, Kafka, Kafka39, Kafka43
+from bench.kafka import LOG4J, LOG4J2, RELEASES, Kafka, Kafka39, Kafka41, Kafka43
 from bench.system import System, settings
 from bench.systems import SYSTEMS
 
@@ -43,7 +43,7 @@ def test_brokers_of_kafka_3_agree_in_zookeeper_and_those_of_kafka_4_among_themse
         assert process.settings["process.roles"] == "broker,controller"
 
 
-@pytest.mark.parametrize("kind", RELEASES, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", (*RELEASES, Kafka41), ids=lambda kind: kind.name)
 def test_tables_name_the_version_that_is_fetched(kind: type[Kafka]) -> None:
     wanted = r"<groupId>org.apache.kafka</groupId><artifactId>[^<]*</artifactId><version>([^<]*)<"
     (version,) = set(re.findall(wanted, kind.pom.read_text()))
