@@ -206,6 +206,22 @@ async def bundled_arrow(job: Job) -> None:
                 job.records += table.num_rows
 
 
+async def bundled_views(job: Job) -> None:
+    import numpy as np
+
+    from strandline.client import Consumer
+
+    async with Consumer(**bundled_reader(job)) as consumer:
+        (first, *_) = await consumer.poll_batch(30_000)
+        first.to_arrow(views=True)
+        job.begin()
+        while job.goes_on:
+            for batch in await consumer.poll_batch():
+                values = batch.to_arrow(views=True).column("value")
+                job.bytes += int(np.frombuffer(values.buffers()[1], np.int32)[::4].sum())  # lengths
+                job.records += len(values)
+
+
 # -- aiokafka
 
 
@@ -386,6 +402,7 @@ CONSUME: dict[str, Way] = {
     "bundled, blocking: poll": bundled_poll_blocking,
     "bundled: poll_batch, values()": bundled_values,
     "bundled: poll_batch, to_arrow()": bundled_arrow,
+    "bundled: poll_batch, to_arrow(views=True)": bundled_views,
     "aiokafka: async for": aiokafka_for,
     "aiokafka: getmany": aiokafka_getmany,
     "confluent-kafka: poll": confluent_poll,

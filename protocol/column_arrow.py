@@ -2,7 +2,7 @@
 
 Keys and values are gathered by the compiled kernel, or by Arrow itself: the buffer is presented as one binary
 array whose even slots are the wanted slices and whose odd slots are the bytes between them; `take` then picks
-the even slots.
+the even slots. Or they are not gathered: Arrow's views (`binary_view`) name their places in the buffer.
 Whoever imports this needs pyarrow, an optional dependency.
 Left to others: the content of the columns (columns.py), its use in Spark (client/spark).
 """
@@ -14,9 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from . import kernel
-from .column_fields import Ints
+from .column_fields import Bytes, Ints
 from .columns import Columns
 
+VIEWED = ("key", "value")
+VIEW_INLINE = 12  # bytes that are in the view itself
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.field("headers", pa.list_(pa.field("element", HEADER_TYPE)))
 SCHEMA = pa.schema(
@@ -39,13 +41,18 @@ def to_arrow(
     partition: int,
     include_headers: bool = False,
     names: Sequence[str] | None = None,
+    views: bool = False,
 ) -> pa.RecordBatch:
-    """The columns in `names`, or all of them; the headers only if they are asked for."""
+    """The columns in `names`, or all of them; the headers only if they are asked for.
+
+    With `views` keys and values are not copied: they are `binary_view`s of the buffer.
+    """
     rows = len(columns)
     data = pa.py_buffer(columns.data)
+    taken = view if views else gather
     makers: dict[str, Callable[[], pa.Array]] = {
-        "key": lambda: gather(data, columns.key_start, columns.key_length),
-        "value": lambda: gather(data, columns.value_start, columns.value_length),
+        "key": lambda: taken(data, columns.key_start, columns.key_length),
+        "value": lambda: taken(data, columns.value_start, columns.value_length),
         "topic": lambda: constant_text(topic, rows),
         "partition": lambda: _fixed(pa.int32(), np.full(rows, partition, np.int32)),
         "offset": lambda: _fixed(pa.int64(), columns.offset),
@@ -53,10 +60,12 @@ def to_arrow(
         "timestampType": lambda: _fixed(pa.int32(), columns.timestamp_type.astype(np.int32)),
         "headers": lambda: _headers(columns, data),
     }
-    schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
-    if names is not None:
-        schema = pa.schema([SCHEMA_WITH_HEADERS.field(name) for name in names])
-    return pa.RecordBatch.from_arrays([makers[name]() for name in schema.names], schema=schema)
+    wanted = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+    fields = list(wanted) if names is None else [SCHEMA_WITH_HEADERS.field(name) for name in names]
+    if views:
+        viewed = pa.binary_view()
+        fields = [field.with_type(viewed) if field.name in VIEWED else field for field in fields]
+    return pa.RecordBatch.from_arrays([makers[field.name]() for field in fields], schema=pa.schema(fields))
 
 
 def gather(data: pa.Buffer, start: Ints, length: Ints) -> pa.Array:
@@ -93,6 +102,35 @@ def _compiled_gather(data: pa.Buffer, start: Ints, length: Ints, some_null: bool
         return None
     buffers = [pa.py_buffer(valid) if some_null else None, pa.py_buffer(offsets), pa.py_buffer(out)]
     return pa.Array.from_buffers(pa.binary(), len(start), buffers)
+
+
+def view(data: pa.Buffer, start: Ints, length: Ints) -> pa.Array:
+    """Slices of `data` as a `binary_view` array, which holds `data`; a length of -1 is null."""
+    rows = len(start)
+    views, valid = np.zeros((rows, 4), np.int32), np.zeros((rows + 7) // 8, np.uint8)
+    content = np.frombuffer(data, np.uint8) if data.size else np.zeros(0, np.uint8)
+    compiled, null = kernel.compiled(), kernel.REFUSED
+    if compiled is not None:
+        start, length = np.ascontiguousarray(start), np.ascontiguousarray(length)
+        null = compiled.viewed(content, start, length, views, valid)
+    if null == kernel.REFUSED:
+        views, valid, null = _views(content, start, length)
+    buffers = [pa.py_buffer(valid) if null else None, pa.py_buffer(views), data]
+    return pa.Array.from_buffers(pa.binary_view(), rows, buffers, null)
+
+
+def _views(content: Bytes, start: Ints, length: Ints) -> tuple[npt.NDArray[np.int32], Bytes, int]:
+    """What the kernel makes: a view is a length, and 12 bytes, or the first four, a buffer and a place."""
+    there, inline = length >= 0, np.arange(VIEW_INLINE)
+    short = there & (length <= VIEW_INLINE)
+    kept = np.where(short, length, np.where(there, 4, 0))[:, None] > inline
+    places = np.where(kept, start[:, None] + inline, 0)
+    views = np.zeros((len(start), 4), np.int32)
+    views[:, 0] = np.where(there, length, 0)
+    if len(content):
+        views[:, 1:] = np.where(kept, content[places], 0).astype(np.uint8).view(np.int32)
+    views[there & ~short, 3] = start[there & ~short]
+    return views, np.packbits(there, bitorder="little"), int(len(start) - there.sum())
 
 
 def constant_text(text: str, rows: int) -> pa.Array:

@@ -49,6 +49,8 @@ class Kernel(Protocol):
 
     def gathered(self, data: Array, starts: Array, offsets: Array, out: Array) -> int: ...
 
+    def viewed(self, data: Array, starts: Array, lengths: Array, views: Array, valid: Array) -> int: ...
+
 
 class Encoder(Protocol):
     """The functions of record_encoder.py; each answers REFUSED to what it does not accept."""

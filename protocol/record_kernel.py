@@ -509,3 +509,51 @@ def gathered(
                 out[to : to + length] = data[at : at + length]
             to += length
     return to
+
+
+def viewed(
+    data: cython.const[cython.uchar][::1],
+    starts: cython.longlong[::1],
+    lengths: cython.longlong[::1],
+    views: cython.int[:, ::1],
+    valid: cython.uchar[::1],
+) -> int:
+    """Arrow's views of slices of `data`, its only buffer, and validity bits; how many are null, or REFUSED.
+
+    A length below 0 is null; `views` and `valid` come in as zeros. What is short is in its view (12 bytes),
+    of the rest there are the first four bytes.
+    """
+    size: cython.longlong = data.shape[0]
+    rows: cython.Py_ssize_t = starts.shape[0]
+    row: cython.Py_ssize_t
+    at: cython.longlong
+    length: cython.longlong
+    null: cython.longlong = 0
+    if lengths.shape[0] != rows or views.shape[0] != rows or views.shape[1] != 4:
+        return REFUSED
+    if size > 2147483647 or valid.shape[0] < (rows + 7) // 8:
+        return REFUSED
+    with cython.nogil:
+        for row in range(rows):
+            at = starts[row]
+            length = lengths[row]
+            if length < 0:
+                null += 1
+                continue
+            if at < 0 or length > size - at:
+                null = -1
+                break
+            valid[row >> 3] |= cython.cast(cython.uchar, 1 << (row & 7))
+            views[row, 0] = cython.cast(cython.int, length)
+            if length > 12:
+                views[row, 3] = cython.cast(cython.int, at)
+                length = 4
+            if length == 0:
+                continue
+            if cython.compiled:
+                memcpy(cython.address(views[row, 1]), cython.address(data[at]), length)
+            else:
+                for nth in range(0, length, 4):
+                    some = bytes(data[at + nth : at + min(length, nth + 4)])
+                    views[row, 1 + nth // 4] = int.from_bytes(some.ljust(4, b"\0"), "little", signed=True)
+    return null

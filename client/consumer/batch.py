@@ -35,11 +35,15 @@ class Batch(NamedTuple):
         return self.columns.values()
 
     def to_arrow(
-        self, columns: Sequence[str] | None = None, *, include_headers: bool = False
+        self, columns: Sequence[str] | None = None, *, include_headers: bool = False, views: bool = False
     ) -> "pa.RecordBatch":
         """An Arrow RecordBatch with the columns of Spark's Kafka source: key, value, topic, partition,
         offset, timestamp (µs, UTC), timestampType; `headers` if they are asked for, or those in `columns`.
-        `pyarrow.Table.from_batches` joins several."""
+        `pyarrow.Table.from_batches` joins several.
+
+        With `views` keys and values are `binary_view`: they stay where they were received, not copied, and
+        all that came with them stays in memory as long. Polars and DuckDB read such columns; pyarrow itself
+        has few functions for them (`cast(pyarrow.binary())` copies)."""
         require("pyarrow", "arrow", "to_arrow")
         from ...protocol.column_arrow import SCHEMA_WITH_HEADERS, to_arrow
 
@@ -48,4 +52,4 @@ class Batch(NamedTuple):
                 known = ", ".join(SCHEMA_WITH_HEADERS.names)
                 raise ValueError(f"{name!r} is no column: expected some of {known}")
         topic, partition = self.partition
-        return to_arrow(self.columns, topic, partition, include_headers, columns)
+        return to_arrow(self.columns, topic, partition, include_headers, columns, views)

@@ -76,6 +76,31 @@ def test_lists_and_arrow_say_what_the_records_say(run: Any) -> None:
             ]
             assert pairs == [one.headers or None for one in wanted]
             assert batches[0].to_arrow(["offset", "value"]).schema.names == ["offset", "value"]
+            for batch in batches:
+                names = ["value", "headers", "key"]
+                viewed = batch.to_arrow(names, views=True)
+                assert [str(kind) for kind in viewed.schema.types[::2]] == ["binary_view"] * 2
+                assert viewed.to_pylist() == batch.to_arrow(names).to_pylist()
+
+    run(story())
+
+
+def test_views_outlive_their_batch_and_what_came_after_it(run: Any) -> None:
+    """They are views of the memory that was received, which is received into again when nobody holds it."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            options = {**READER, "fetch_max_bytes": 10_000}
+            async with Consumer(double.servers, topics=["t"], **options) as consumer:
+                held: list[pa.RecordBatch] = []
+                for n in range(30):
+                    builder = BatchBuilder(Codec.NONE)
+                    builder.append(n, None, b"%d" % n * 5000)
+                    log.append(builder.build())
+                    held += [batch.to_arrow(["value"], views=True) for batch in await whole(consumer, 1)]
+            values = pa.Table.from_batches(held)["value"].to_pylist()
+            assert values == [b"%d" % n * 5000 for n in range(30)]
 
     run(story())
 

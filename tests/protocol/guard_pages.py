@@ -97,6 +97,10 @@ def gather(tested: Any, source: Random, memory: list[Guarded], array: Any, rows:
     total = tested.offsets_of(starts, lengths, len(array), offsets, valid)
     found: list[Any] = []
     assert (tested.slices(array, starts, lengths, found) < 0) == (total < 0)
+    views = memory[5].array((max(len(starts) + source.choice([0, 0, 0, -1]), 0), 4), np.int32, at_end)
+    none = memory[4].array(((len(starts) + 7) // 8,), np.uint8, at_end)
+    views[:], none[:] = 0, 0
+    assert (tested.viewed(array, starts, lengths, views, none) < 0) == (total < 0 or len(views) < len(starts))
     if total < 0:
         return 0
     if source.random() < 0.2 and len(starts):

@@ -163,21 +163,26 @@ def test_parts_of_a_range_make_up_the_whole(decoder: Kernel) -> None:
         assert parts == whole
 
 
-def test_slices_are_gathered_as_arrow_gathers_them(decoder: Kernel) -> None:
+def slices_of_a_buffer(lengths_of: list[int]) -> Iterator[tuple[pa.Buffer, Any, Any]]:
+    """Buffers, and in order and without overlap the starts and lengths of slices of them."""
     source = random.Random(3)
     for _ in range(300):
         data = source.randbytes(source.choice([0, 1, 50, 3000]))
         starts, lengths, at = [], [], 0
         for _ in range(source.choice([1, 7, 8, 9, 100])):
             at += source.choice([0, 0, 3])
-            length = source.choice([-1, -1, -7, 0, 1, 8, 40])
+            length = source.choice(lengths_of)
             if at + max(length, 0) > len(data):
                 break
             starts.append(at)
             lengths.append(length)
             at += max(length, 0)
-        buffer = pa.py_buffer(data)
-        given = np.array(starts, np.int64), np.array(lengths, np.int64)
+        yield pa.py_buffer(data), np.array(starts, np.int64), np.array(lengths, np.int64)
+
+
+def test_slices_are_gathered_as_arrow_gathers_them(decoder: Kernel) -> None:
+    for buffer, *given in slices_of_a_buffer([-1, -1, -7, 0, 1, 8, 40]):
+        starts = len(given[0])
         use(None)
         want = column_arrow.gather(buffer, *given) if starts else None
         use(decoder)
@@ -185,6 +190,23 @@ def test_slices_are_gathered_as_arrow_gathers_them(decoder: Kernel) -> None:
         if found is not None:
             found.validate(full=True)
             assert found.equals(want) and found.null_count == want.null_count
+
+
+def test_views_are_of_the_same_slices_and_copy_only_what_is_short(decoder: Kernel) -> None:
+    seen = 0
+    for buffer, starts, lengths in slices_of_a_buffer([-1, -1, -7, 0, 1, 4, 5, 12, 13, 40]):
+        copied = [
+            buffer[at : at + n].to_pybytes() if n >= 0 else None
+            for at, n in zip(starts, lengths, strict=True)
+        ]
+        for form in (None, decoder):
+            use(form)
+            found = column_arrow.view(buffer, starts, lengths)
+            found.validate(full=True)
+            assert found.to_pylist() == copied and found.null_count == copied.count(None)
+            assert found.buffers()[2].address == buffer.address
+        seen += sum(length > 12 for length in lengths)
+    assert seen > 100
 
 
 def ints(*numbers: int) -> Any:
@@ -251,6 +273,18 @@ def test_the_kernel_believes_no_slice(decoder: Kernel) -> None:
     for start, wrong in ((0, (0, 5)), (0, (0, -1)), (0, (1, 2)), (-1, (0, 1)), (8, (0, 2)), (2**62, (0, 1))):
         assert decoder.gathered(data, ints(start), np.array(wrong, np.int32), out) == REFUSED, (start, wrong)
     assert decoder.gathered(data, ints(0, 1), np.array((0, 1), np.int32), out) == REFUSED
+
+
+def test_the_kernel_believes_no_slice_that_is_viewed(decoder: Kernel) -> None:
+    data, views, valid = np.zeros(99, np.uint8), np.zeros((1, 4), np.int32), np.zeros(1, np.uint8)
+    assert decoder.viewed(data, ints(80), ints(19), views, valid) == 0
+    for start, length in ((-1, 1), (0, 100), (99, 1), (100, 0), (2**62, 1), (0, 2**62), (-(2**63), 2**62)):
+        assert decoder.viewed(data, ints(start), ints(length), views, valid) == REFUSED, (start, length)
+    assert decoder.viewed(data, ints(0), ints(1), views[:0], valid) == REFUSED
+    assert decoder.viewed(data, ints(0), ints(1), np.zeros((1, 3), np.int32), valid) == REFUSED
+    assert decoder.viewed(data, ints(0), ints(1), views, valid[:0]) == REFUSED
+    assert decoder.viewed(data, ints(0), ints(1, 2), views, valid) == REFUSED
+    assert decoder.viewed(data, ints(0, 1), ints(1), np.zeros((2, 4), np.int32), valid) == REFUSED
 
 
 NAMES = ("t", 0, 0, 5, None, None)
