@@ -348,7 +348,7 @@ class Producer:
         await self._transactional().commit()
 
     async def abort(self) -> None:
-        """Abort the transaction. Records that were not sent yet fail with TransactionAborted."""
+        """Abort the transaction. Records and offsets that were not sent yet fail with TransactionAborted."""
         await self._transactional().abort()
 
     async def send_offsets(
@@ -358,7 +358,8 @@ class Producer:
 
         `group` is a consumer's `group_metadata()`, so that the coordinator refuses offsets of a member that
         its group has expelled; or the group's name alone, for a consumer that is no member. The consumer must
-        not commit by itself: `enable_auto_commit=False`.
+        not commit by itself: `enable_auto_commit=False`. RequestTimedOut after `max_block_ms`: call it again
+        to wait on, or `abort`; what is not taken within `delivery_timeout_ms` fails the transaction.
         """
         await self._transactional().send_offsets(offsets, group)
 
@@ -384,7 +385,7 @@ class Producer:
             raise
         try:
             await transactions.commit()
-        except ApiError:
+        except (ApiError, RuntimeError):
             if not transactions.is_undecided:
                 await transactions.abort_after_failure()
             raise

@@ -2,7 +2,9 @@
 
 As Kafka's TransactionManager has them. An error that concerns this transaction alone is abortable: what waits
 to be sent is given up, and the producer goes on after an abort. If a batch has failed, numbers are missing;
-so the abort also asks for a new epoch (KIP-360), under which they begin again. An error is fatal if another
+so the abort also asks for a new epoch (KIP-360), under which they begin again. So it does if a request was
+given up that may yet take effect: under the old epoch it cannot count for the next transaction. It comes
+after EndTxn, since the marker that ends this one has the old epoch. An error is fatal if another
 producer has the transactional id now, or if the broker is too old to give a new epoch.
 Left to others: requests and waiting (transactions.py), batches and their numbers (partition_queues.py).
 """
@@ -11,7 +13,13 @@ from enum import Enum
 from typing import NamedTuple
 
 from ...base.types import TopicPartition
-from ...protocol.errors import ApiError, ErrorCode, InvalidProducerIdMapping, ProducerFenced
+from ...protocol.errors import (
+    ApiError,
+    ErrorCode,
+    InvalidProducerIdMapping,
+    ProducerFenced,
+    UnsupportedVersion,
+)
 from .partition_queues import Identity
 
 
@@ -121,11 +129,19 @@ def judge(step: Step, code: ErrorCode) -> Verdict:
     return Verdict.RETRY if code.retriable else _OTHERWISE.get(step, Verdict.FATAL)
 
 
+WITHIN = frozenset({Step.ADD_PARTITIONS, Step.ADD_OFFSETS, Step.COMMIT_OFFSETS})
+"""They belong to the transaction that is open: they are repeated for no longer than it may be committed."""
+
+UNDECIDED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
+"""Answers of a coordinator that may have begun to do what was asked."""
+
+
 class Answer(NamedTuple):
-    """One result of a request: its code, and of what."""
+    """One result of a request: its code, of what, and whether the request may take effect later."""
 
     code: ErrorCode
     about: str
+    is_pending: bool = False
 
 
 def weightiest(step: Step, answers: list[Answer]) -> tuple[Verdict, Answer]:
@@ -214,6 +230,19 @@ class TransactionRules:
     def needs_end_request(self) -> bool:
         """Whether the coordinator has anything to end, and would know whose it is."""
         return self.is_known and not isinstance(self.error, InvalidProducerIdMapping)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a transaction that may still be committed."""
+        return self.state in (State.IN_TRANSACTION, State.COMMITTING)
+
+    def left_pending(self) -> None:
+        """A request of this transaction was given up, and may take effect later: the next transaction gets
+        another epoch, so that it cannot count there."""
+        self.bump_required = True
+        if not self.can_bump:
+            told = "a request was not answered, and the coordinator gives no new epoch: close the producer"
+            self._fail(UnsupportedVersion(told), True)
 
     def ended(self) -> None:
         """The outcome is decided."""

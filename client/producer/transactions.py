@@ -3,7 +3,8 @@
 Partitions are announced before their first batch, all that are new at once. A commit first waits for every
 batch, an abort for those that are on their way: a marker must not overtake a batch of its own transaction.
 A call gives up waiting after `max_block_ms`, but what it began goes on: its outcome may be decided already.
-The same call again waits for the same outcome.
+The same call again waits for the same outcome. Offsets are no outcome: they fail their transaction after
+`delivery_timeout_ms`, as records do, and an abort ends them at any time.
 Left to others: states and errors (transaction_rules.py), batches (sender.py), the API (producer.py).
 """
 
@@ -33,16 +34,26 @@ from ...protocol.messages.transactions import (
 from ..arguments import as_group, as_offsets
 from ..config import ProducerConfig
 from ..network.cluster import Cluster, CoordinatorKind
+from ..network.connection import ConnectionLost
 from ..results import CommittedOffset, GroupMetadata
 from .partition_queues import Identity
-from .transaction_rules import Answer, State, Step, TransactionRules, Verdict, weightiest
+from .transaction_rules import (
+    UNDECIDED,
+    WITHIN,
+    Answer,
+    State,
+    Step,
+    TransactionRules,
+    Verdict,
+    weightiest,
+)
 
 log = get_logger(__name__)
 
 BUMP_VERSION = 3  # of InitProducerId: the producer may name the id and epoch it has
 MEMBER_VERSION = 3  # of TxnOffsetCommit: the coordinator checks the consumer's membership
 FIRST_PARTITION_PAUSE_S = 0.02  # the transaction before is being completed, which takes no longer than that
-SEND_OFFSETS = "send_offsets"
+SEND_OFFSETS, ABORT = "send_offsets", "abort"
 LAST_WORD_S = 0.5  # records in line are refused after max_block_ms, too: that is told, not that time is up
 CLOSE_SECONDS_MAX = 5.0  # for an abort when the producer closes; else the coordinator's time-out aborts
 
@@ -59,6 +70,17 @@ class Refused(Exception):
     def __init__(self, verdict: Verdict, error: Exception) -> None:
         super().__init__(str(error))
         self.verdict, self.error = verdict, error
+
+
+class GivenUp(Exception):
+    """A request is not repeated any more: its transaction has failed, or is being aborted."""
+
+
+class Until(NamedTuple):
+    """When a request is not repeated any more, and what failed then."""
+
+    at: float
+    what: Callable[[], str]
 
 
 class Batches(Protocol):
@@ -114,7 +136,7 @@ class Transactions:
         """Abort what is open, if that works at once, and ask no more."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS_MAX):
-                if self._operation is not None:
+                if self._operation is not None and self._operation.name != SEND_OFFSETS:
                     await asyncio.wait([self._operation.outcome])
                     self._operation = None
                 await self.abort_after_failure()
@@ -141,20 +163,17 @@ class Transactions:
         await self._operate("commit", lambda: self._begin_end(committed=True))
 
     async def abort(self) -> None:
-        """Let none of it be visible."""
-        await self._operate("abort", lambda: self._begin_end(committed=False))
+        """Let none of it be visible. Offsets that are being sent are given up."""
+        await self._operate(ABORT, lambda: self._begin_end(committed=False))
 
     @property
     def is_undecided(self) -> bool:
         """Whether the outcome of a commit is not known yet."""
-        return self._operation is not None
+        return self._operation is not None and self._operation.name != SEND_OFFSETS
 
     async def abort_after_failure(self) -> None:
         """Abort, if there is anything to abort; the caller has an error already, which counts more."""
-        if self._operation is not None or self.rules.state not in (
-            State.IN_TRANSACTION,
-            State.ABORTABLE_ERROR,
-        ):
+        if self.is_undecided or self.rules.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
             return
         try:
             await self.abort()
@@ -211,6 +230,8 @@ class Transactions:
     # -- operations
 
     def _check_free(self, name: str) -> None:
+        if name == ABORT and not self.is_undecided:
+            return
         if self._operation is not None and self._operation.name != name:
             raise RuntimeError(
                 f"cannot {name}: the outcome of {self._operation.name}() is not known yet, so call it again"
@@ -218,18 +239,21 @@ class Transactions:
 
     async def _operate(self, name: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._check_free(name)
-        if self._operation is None:
+        operation = self._operation
+        if operation is None or (name == ABORT and not self.is_undecided):
             self._refusal = ""
-            self._operation = Operation(name, self._tasks.spawn(self._outcome(begin()), name))
-        outcome = self._operation.outcome
+            operation = Operation(name, self._tasks.spawn(self._outcome(begin()), name))
+            self._operation = operation
+        outcome = operation.outcome
         await asyncio.wait([outcome], timeout=self._config.max_block_ms / 1000 + LAST_WORD_S)
         if not outcome.done():
             why = f", the last answer is {self._refusal}" if self._refusal else ""
             raise RequestTimedOut(
                 f"{name}() has no outcome after max_block_ms = {self._config.max_block_ms}{why}: "
-                "call it again to wait for it"
+                "call it again to wait for it" + (", or abort()" if name == SEND_OFFSETS else "")
             )
-        self._operation = None
+        if self._operation is operation:
+            self._operation = None
         if outcome.cancelled():
             raise RuntimeError("the producer was closed")
         if (trouble := outcome.result()) is not None:
@@ -241,6 +265,8 @@ class Transactions:
         except Refused as refusal:
             self._failed(refusal)
             return self.rules.error or refusal.error
+        except GivenUp:
+            return self.rules.error or TransactionAborted("its transaction was aborted before they were sent")
         return self.rules.error
 
     def _begin_init(self) -> Coroutine[Any, Any, None]:
@@ -302,9 +328,11 @@ class Transactions:
         self, offsets: dict[TopicPartition, CommittedOffset], group: GroupMetadata
     ) -> None:
         rules = self.rules
+        last = self._cluster.now() + self._config.delivery_timeout_ms / 1000
+        until = Until(last, lambda: f"the offsets of {', '.join(map(str, sorted(offsets)))} were not taken")
         async with self._turn:
             if rules.state is not State.IN_TRANSACTION:
-                return  # a batch has failed
+                raise GivenUp
             assert rules.identity is not None, "initialized"
             announced = AddOffsetsToTxnRequest(
                 transactional_id=self._id,
@@ -312,7 +340,7 @@ class Transactions:
                 producer_epoch=rules.identity.epoch,
                 group_id=group.group,
             )
-            await self._ask(Step.ADD_OFFSETS, lambda: announced)
+            await self._ask(Step.ADD_OFFSETS, lambda: announced, until=until)
             rules.is_known = True
             identity = rules.identity
 
@@ -332,6 +360,7 @@ class Transactions:
                 lambda: _offsets_request(self._id, identity, group, offsets),
                 read,
                 group,
+                until,
             )
 
     # -- partitions
@@ -348,6 +377,8 @@ class Transactions:
                     await self._add_partitions(list(self.rules.wanted))
                 except Refused as refusal:
                     self._failed(refusal)
+                except GivenUp:
+                    pass
 
     async def _add_partitions(self, partitions: list[TopicPartition]) -> None:
         identity = self.rules.identity
@@ -383,10 +414,19 @@ class Transactions:
         request: Callable[[], Any],
         read: Callable[[Any], list[Answer]] | None = None,
         group: GroupMetadata | None = None,
+        until: Until | None = None,
     ) -> Any:
-        """Ask until the answer is final; raises Refused if it is none that was hoped for."""
-        attempt = 0
+        """Ask until the answer is final; raises Refused if it is none that was hoped for.
+
+        Raises GivenUp if the request belongs to a transaction that is not open any more. Who gives up
+        something that may take effect later has to have a new epoch.
+        """
+        attempt, is_pending = 0, False
         while True:
+            if step in WITHIN and not self.rules.is_open:
+                if is_pending:
+                    self._left_pending()
+                raise GivenUp
             answer, answers = await self._attempt(request, read or self._read, group)
             verdict, decisive = weightiest(step, answers)
             if verdict is Verdict.DONE:
@@ -394,14 +434,30 @@ class Transactions:
             if self.rules.state is State.FATAL_ERROR:
                 assert self.rules.error is not None, "a state of error has one"
                 raise Refused(Verdict.FATAL, self.rules.error)
+            if step in WITHIN:
+                is_pending |= any(one.is_pending for one in answers)
+                if verdict is not Verdict.FATAL and not self.rules.is_open:
+                    is_pending |= verdict is Verdict.ABORT_AND_BUMP
+                    continue
+            told = error_for(decisive.code, decisive.about)
+            if verdict in (Verdict.RETRY, Verdict.LOOK_UP) and until is not None:
+                verdict, told = self._at_the_end(until, verdict, told)
             if verdict not in (Verdict.RETRY, Verdict.LOOK_UP):
-                raise Refused(verdict, error_for(decisive.code, decisive.about))
-            self._refusal = str(error_for(decisive.code, decisive.about))
+                bumps = verdict is Verdict.ABORT and is_pending
+                raise Refused(Verdict.ABORT_AND_BUMP if bumps else verdict, told)
+            self._refusal = str(told)
             log.debug("transaction_request_retried", step=step.value, code=decisive.code.name)
             if verdict is Verdict.LOOK_UP:
                 self._forget(group)
             await asyncio.sleep(self._pause(step, decisive.code, attempt))
             attempt += 1
+
+    def _at_the_end(self, until: Until, verdict: Verdict, last: ApiError) -> tuple[Verdict, ApiError]:
+        """What becomes of a verdict to ask again: once time is up the transaction has failed."""
+        if self._cluster.now() < until.at:
+            return verdict, last
+        within = f"{until.what()} within delivery_timeout_ms = {self._config.delivery_timeout_ms}"
+        return Verdict.ABORT, error_for(last.code, f"{last.message}: {within}")
 
     async def _attempt(
         self, request: Callable[[], Any], read: Callable[[Any], list[Answer]], group: GroupMetadata | None
@@ -409,6 +465,7 @@ class Transactions:
         """One attempt, and what came of it."""
         key, kind = self._coordinated(group)
         deadline = self._cluster.now() + self._config.request_timeout_ms / 1000
+        is_sent = False
         try:
             node = await self._cluster.coordinator(key, deadline, kind)
             version = self._cluster.agreed_version(node, Api.TXN_OFFSET_COMMIT)
@@ -417,13 +474,15 @@ class Transactions:
                     f"the coordinator of group {key} does not check who is a member (TxnOffsetCommit "
                     f"{version}, needed {MEMBER_VERSION}): send offsets with the group's name alone"
                 )
-            self._asked = node
+            self._asked, is_sent = node, True
             answer = await self._cluster.request(node, request(), deadline)
         except OSError as lost:
-            return None, [Answer(ErrorCode.NETWORK_EXCEPTION, str(lost))]
+            is_pending = is_sent and isinstance(lost, ConnectionLost)
+            return None, [Answer(ErrorCode.NETWORK_EXCEPTION, str(lost), is_pending)]
         except ApiError as error:
             return None, [Answer(error.code, error.message)]
-        return answer, read(answer) or [Answer(ErrorCode.NONE, "")]
+        told = read(answer) or [Answer(ErrorCode.NONE, "")]
+        return answer, [one._replace(is_pending=one.code in UNDECIDED) for one in told]
 
     def _read(self, answer: Any) -> list[Answer]:
         return [Answer(_code(answer.error_code), self._id)]
@@ -447,6 +506,11 @@ class Transactions:
     def _failed(self, refusal: Refused) -> None:
         before = self.rules.state
         self.rules.failed(refusal.verdict, refusal.error)
+        self._state_changed(before)
+
+    def _left_pending(self) -> None:
+        before = self.rules.state
+        self.rules.left_pending()
         self._state_changed(before)
 
     def _broken(self, failure: BaseException) -> None:

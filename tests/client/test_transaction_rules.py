@@ -43,6 +43,17 @@ def test_no_other_transition_than_those_of_the_table() -> None:
                 rules.go(after)
 
 
+def test_what_may_still_arrive_asks_for_a_new_epoch_and_ends_a_producer_that_gets_none() -> None:
+    rules = in_transaction()
+    rules.ending(committed=False)
+    rules.left_pending()
+    assert rules.state is State.ABORTING and rules.bump_required
+    old = in_transaction(can_bump=False)
+    old.ending(committed=False)
+    old.left_pending()
+    assert old.state is State.FATAL_ERROR and "no new epoch" in str(old.error)
+
+
 @pytest.mark.parametrize(
     ("step", "code", "verdict"),
     [
