@@ -9,13 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from ..client.admin.configs import ConfigChange, ConfigEntry, ConfigSource, ResourceType, changes_of
-from ..client.sync import Admin
 from .completion import group_names, topic_names
 from .console import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
-    Failure,
     WrongUsage,
     clear_errors,
     counted,
@@ -69,8 +67,6 @@ def describe(
     with clear_errors():
         resource = _resource(topic, broker, default, group)
         with connect(bootstrap) as admin:
-            if broker is not None:
-                _check_running(admin, broker)
             found = admin.describe_configs(**resource, documentation=as_json)
         if as_json:
             show([_in_full(entry) for entry in found], True)
@@ -150,13 +146,6 @@ def _resource(topic: str | None, broker: int | None, default: bool, group: str |
     if len(given) != 1:
         raise WrongUsage("expected exactly one of --topic T, --broker N, --default, --group G")
     return given
-
-
-def _check_running(admin: Admin, broker: int) -> None:
-    """A broker tells its own settings; one that is not there would be waited for."""
-    ids = sorted(one.node_id for one in admin.describe_cluster().brokers)
-    if broker not in ids:
-        raise Failure(f"no broker {broker} is running: the cluster has {', '.join(map(str, ids))}")
 
 
 def _title(topic: str | None, broker: int | None, group: str | None) -> str:

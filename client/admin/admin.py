@@ -208,7 +208,7 @@ class Admin:
         documentation: bool = False,
     ) -> list[ConfigEntry]:
         """The settings of a topic, of a broker or of a consumer group, or those that were set for all
-        brokers.
+        brokers. BrokerNotAvailable soon if that broker does not run.
         """
         resource = ConfigResource.of(topic, broker, all_brokers, group)
         return await describe_configs(self._cluster, resource, documentation, self._cluster.deadline())
@@ -266,7 +266,10 @@ class Admin:
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None
     ) -> dict[int, list[LogDirDescription]]:
-        """The log directories of these brokers, or of all: sizes, and which are offline or full."""
+        """The log directories of these brokers, or of all: sizes, and which are offline or full.
+
+        BrokerNotAvailable soon if one of these does not run.
+        """
         if brokers is None:
             await self._metadata([])
         return await describe_log_dirs(self._cluster, brokers, self._cluster.deadline())
@@ -284,7 +287,8 @@ class Admin:
 
         Tries all, then raises the first refusal. A move goes on after the answer: `describe_log_dirs` has it
         in both directories meanwhile, `is_future` in the new one. A partition that the broker has no replica
-        of raises ReplicaNotAvailable or UnknownTopicOrPartition; where it is made later, it goes there.
+        of raises ReplicaNotAvailable or UnknownTopicOrPartition; where it is made later, it goes there. A
+        broker that does not run: BrokerNotAvailable, soon.
         """
         deadline = self._cluster.deadline(timeout_ms)
         refused = await alter_replica_log_dirs(self._cluster, broker, by_partition(targets), deadline)

@@ -142,7 +142,7 @@ async def describe_configs(
     cluster: Cluster, resource: ConfigResource, documentation: bool, deadline: float
 ) -> list[ConfigEntry]:
     """The settings of a resource. A broker that does not know a topic is asked again until it must have heard
-    of it."""
+    of it. Raises BrokerNotAvailable for a broker that does not run."""
     asked = DescribeConfigsResource(resource_type=resource.type, resource_name=resource.name)
     request = DescribeConfigsRequest(
         resources=[asked], include_synonyms=True, include_documentation=documentation
@@ -153,6 +153,7 @@ async def describe_configs(
     async def attempt() -> list[ConfigEntry] | UnknownTopicOrPartition:
         told: DescribeConfigsResponse
         if resource.broker is not None:
+            await cluster.listed(resource.broker, deadline)
             told = await cluster.request(resource.broker, request, deadline)
         else:
             told = await cluster.ask_any(request, deadline)

@@ -45,13 +45,20 @@ class LogDirDescription(NamedTuple):
 async def describe_log_dirs(
     cluster: Cluster, brokers: Iterable[int] | None, deadline: float
 ) -> dict[int, list[LogDirDescription]]:
-    """Ask each of these brokers, or all that are known, until all have answered."""
+    """Ask each of these brokers, or all that are known, until all have answered.
+
+    Raises BrokerNotAvailable.
+    """
 
     if brokers is None:
         return await cluster.everywhere(lambda node: _ask(cluster, node, deadline), deadline)
 
     async def ask(node: int) -> list[LogDirDescription]:
-        return await cluster.persist(lambda: _ask(cluster, node, deadline), deadline)
+        async def attempt() -> list[LogDirDescription]:
+            await cluster.listed(node, deadline)
+            return await _ask(cluster, node, deadline)
+
+        return await cluster.persist(attempt, deadline)
 
     nodes = sorted(brokers)
     return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
@@ -74,7 +81,10 @@ async def describe_known_log_dirs(
 async def alter_replica_log_dirs(
     cluster: Cluster, broker: int, targets: Mapping[TopicPartition, str], deadline: float
 ) -> dict[TopicPartition, ApiError]:
-    """Let replicas of a broker move to these directories of it. The refusals; the moves may take long."""
+    """Let replicas of a broker move to these directories of it. The refusals; the moves may take long.
+
+    Raises BrokerNotAvailable.
+    """
     topics: dict[str, dict[str, list[int]]] = {}
     for partition, path in targets.items():
         topics.setdefault(path, {}).setdefault(partition.topic, []).append(partition.partition)
@@ -89,6 +99,7 @@ async def alter_replica_log_dirs(
     )
 
     async def attempt() -> AlterReplicaLogDirsResponse:
+        await cluster.listed(broker, deadline)
         told: AlterReplicaLogDirsResponse = await cluster.request(broker, request, deadline)
         return told
 

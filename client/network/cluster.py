@@ -20,7 +20,13 @@ from ...base.event import Event
 from ...base.logger import get_logger
 from ...base.tasks import Tasks
 from ...base.types import TopicPartition
-from ...protocol.errors import ApiError, NetworkException, UnknownTopicOrPartition, error_for
+from ...protocol.errors import (
+    ApiError,
+    BrokerNotAvailable,
+    NetworkException,
+    UnknownTopicOrPartition,
+    error_for,
+)
 from ...protocol.messages.groups import FindCoordinatorRequest
 from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ..arguments import checked_topic
@@ -39,7 +45,7 @@ METADATA_PATIENCE_SECONDS = 1.0  # then another broker is asked, the first keeps
 FAILURES_MAX = 3  # count no more of a broker: it still comes before one whose answer settled no doubt
 PATIENCE_SHARE = 0.8  # of our own wait for the answer: the broker must answer earlier
 SILENCE_SECONDS_MAX = 2.0  # of a connection with requests on it, before metadata is asked for elsewhere
-PROPAGATION_SECONDS = 3.0  # every live broker has heard of a new topic or partition by then
+PROPAGATION_SECONDS = 3.0  # every live broker has heard of a new topic, partition or broker by then
 MAIN, DATA, GROUP = "main", "data", "group"
 
 
@@ -200,6 +206,22 @@ class Cluster:
     def _is_there(self, partition: TopicPartition) -> bool:
         topic = self.view.topics.get(partition.topic)
         return topic is not None and not topic.is_gone and partition.partition in topic.partitions
+
+    async def listed(self, broker: int, deadline: float) -> None:
+        """Return when metadata lists the broker. One that has just started is waited for as long as others
+        may take to hear of it, and no longer: it may never come. Raises BrokerNotAvailable.
+        """
+        until: float | None = None
+        while broker not in self.view.brokers:
+            if until is not None and self.now() >= until:
+                there = ", ".join(map(str, sorted(self.view.brokers)))
+                raise BrokerNotAvailable(f"no broker {broker} is running: the cluster has {there}")
+            try:
+                await self.refreshed(deadline if until is None else until)
+            except NetworkException:
+                if until is None:
+                    raise
+            until = until or min(self.now() + PROPAGATION_SECONDS, deadline)
 
     def doubt(self, partition: TopicPartition, leader: int, epoch: int) -> None:
         """This leader, at this epoch, did not serve the partition: look for another."""

@@ -1,12 +1,14 @@
-"""Topics and partitions that do not exist: a clear word, soon; and what is only new is waited for."""
+"""Topics, partitions and brokers that do not exist: a clear word, soon; what is only new is waited for."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from strandline.client import (
     Admin,
+    BrokerNotAvailable,
     BufferExhausted,
     Consumer,
     InvalidPartitions,
@@ -20,7 +22,8 @@ from strandline.client.network import cluster
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.cluster import DescribeConfigsResponse, DescribeConfigsResult
-from tests.client.broker_harness import Double, Partition
+from strandline.protocol.messages.log_dirs import AlterReplicaLogDirsResponse, DescribeLogDirsResponse
+from tests.client.broker_harness import SWALLOW, Double, Partition
 from tests.client.test_producer import values
 from tests.patience import HANG_S
 
@@ -150,5 +153,50 @@ def test_an_administrator_who_asks_about_a_topic_does_not_have_it_created(run: A
                 await admin.list_offsets({T1: -1})
             asked = [one for api, one in double.brokers[1].requests if api == Api.METADATA]
             assert not any(one.allow_auto_topic_creation for one in asked)
+
+    run(story())
+
+
+def _told_by(broker: Any, api: int, request: Any) -> Any:
+    if api == Api.DESCRIBE_CONFIGS:
+        (asked,) = request.resources
+        told = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+        return DescribeConfigsResponse(results=[DescribeConfigsResult(**told)])
+    if api == Api.DESCRIBE_LOG_DIRS:
+        return DescribeLogDirsResponse(results=[])
+    return AlterReplicaLogDirsResponse(results=[]) if api == Api.ALTER_REPLICA_LOG_DIRS else None
+
+
+ASKED_OF_ONE: dict[str, Callable[[Admin, int], Coroutine[Any, Any, Any]]] = {
+    "settings": lambda admin, broker: admin.describe_configs(broker=broker),
+    "directories": lambda admin, broker: admin.describe_log_dirs([1, broker]),
+    "move": lambda admin, broker: admin.alter_replica_log_dirs(broker, {T1: "/data"}),
+}
+
+
+@pytest.mark.parametrize("what", ASKED_OF_ONE)
+def test_a_broker_that_is_not_there_is_named_soon_and_one_that_has_just_started_waited_for(
+    run: Any, what: str
+) -> None:
+    """Metadata may come from a broker that has not heard of it; one that is gone is not waited for."""
+    ask = ASKED_OF_ONE[what]
+
+    async def story() -> None:
+        async with Double(3) as double:
+            double.hook = _told_by
+            double.hidden.add(3)
+            async with Admin(double.servers, default_api_timeout_ms=600_000) as admin:
+                with pytest.raises(BrokerNotAvailable, match="no broker 9 is running: the cluster has 1, 2"):
+                    await ask(admin, 9)
+                waiting = asyncio.ensure_future(ask(admin, 3))
+                await asyncio.sleep(0.1)
+                double.hidden.clear()
+                await waiting
+                double.hook = lambda broker, api, request: SWALLOW if broker.node == 3 else None
+                waiting = asyncio.ensure_future(ask(admin, 3))
+                await asyncio.sleep(0.1)
+                double.kill(3)
+                with pytest.raises(BrokerNotAvailable, match="no broker 3 is running"):
+                    await waiting
 
     run(story())
