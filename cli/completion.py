@@ -1,4 +1,4 @@
-"""Shell completion: the script for each shell, and names of topics, groups and brokers to complete.
+"""Shell completion: the script for each shell, and names of topics, groups, brokers and directories.
 
 Typer answers the shells; the scripts only ask it. Names come from the cluster if it answers at once, else
 there are none: nobody who presses a key waits for a broker, or wants an error there.
@@ -87,6 +87,18 @@ def partition_names(context: typer.Context, incomplete: str) -> list[str]:
 def group_names(context: typer.Context) -> list[str]:
     """The consumer groups of the cluster that the command line so far is about."""
     return _asked(context, lambda admin: [one.group for one in admin.list_groups()])
+
+
+def log_dir_names(context: typer.Context) -> list[str]:
+    """The log directories of the broker that the command line so far is about, or of all brokers."""
+    broker = context.params.get("broker")
+
+    def ask(admin: Admin) -> list[str]:
+        brokers = [one.node_id for one in admin.describe_cluster().brokers] if broker is None else [broker]
+        described = admin.describe_known_log_dirs(brokers)
+        return sorted({one.path for dirs in described.values() for one in dirs})
+
+    return _asked(context, ask)
 
 
 def member_names() -> list[str]:

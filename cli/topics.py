@@ -1,5 +1,7 @@
 """`strandline topics`: create, list, describe, grow and delete topics, or delete their oldest records.
 
+Left to others: replicas that move between log directories (replica_moves.py).
+
 Kafka's spelling works too (`kafka_spelling.py`): `topics --create --zookeeper h:2181 --topic t …` asks the
 brokers that are registered in that ZooKeeper.
 """
@@ -39,6 +41,7 @@ from .console import (
 )
 from .reach import connect, zookeeper_reached
 from .reassign.ongoing import Moves, moving
+from .replica_moves import move_replicas
 
 OFFSET_DIGITS, OFFSET_MAX = 19, (1 << 63) - 1
 
@@ -252,6 +255,9 @@ def delete_records(
             for one, begins_at in sorted(low.items())
         ]
         show(rows, as_json)
+
+
+app.command("move-replicas")(move_replicas)
 
 
 def _settings(admin: Admin, topic: str) -> dict[str, str | None]:

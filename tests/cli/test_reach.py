@@ -33,6 +33,7 @@ ASKING = [
     "topics alter t --partitions 2",
     "topics delete t",
     "topics delete-records t --before end",
+    "topics move-replicas t --broker 1 --to /data",
     "produce t",
     "consume t",
     "groups list",
