@@ -217,7 +217,10 @@ def warn_if_all_is_kept(where: str, policy: str) -> None:
 
 def _check_lags(where: str, settings: Mapping[str, str]) -> None:
     """Refuses a min.compaction.lag.ms above max.compaction.lag.ms: no record could meet both."""
-    together = TopicConfig.from_names({n: settings[n] for n in LAGS if n in settings}, StorageConfig())
+    try:
+        together = TopicConfig.from_names({n: settings[n] for n in LAGS if n in settings}, StorageConfig())
+    except InvalidOption as error:  # the other one, as some tool has put it into ZooKeeper
+        raise InvalidConfig(f"{where}: {error}") from error
     least, most = together.min_compaction_lag_ms, together.max_compaction_lag_ms
     if least > most:
         raise InvalidConfig(
@@ -277,7 +280,8 @@ class KnownOptions:
             return IDLE[setting].default
         if setting not in LISTS or kind is Kind.GROUP:
             return None
-        option = TOPIC_OPTIONS.get(setting) if kind is Kind.TOPIC else OPTIONS[setting].option
+        place = OPTIONS.get(setting)  # None: it is a list of topics, not of brokers
+        option = TOPIC_OPTIONS.get(setting) if kind is Kind.TOPIC else place.option if place else None
         return None if option is None else text_of(option.default)
 
 

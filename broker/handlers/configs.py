@@ -10,7 +10,7 @@ Left to others: which values are valid (config/dynamic.py, config/groups.py), wr
 (controller/requests/configs.py), levels of loggers (config/loggers.py).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...controller.requests.config_changes import Kind, alteration_of, repeated_resources
@@ -45,7 +45,7 @@ from ...storage.config import TOPIC_OPTIONS, Option, TopicConfig, text_of
 from ...storage.idle_settings import IDLE
 from ..config import loggers
 from ..config.broker import OPTIONS, OptionPlace
-from ..config.dynamic import STRING, behind, type_of, type_of_idle
+from ..config.dynamic import DIRECTORIES_RATE, LONG, NO_THROTTLE, STRING, behind, type_of, type_of_idle
 from ..config.groups import GROUP_OPTIONS
 from ..network.exchange import Exchange, HandlerEntry
 from ..topic_names import check_topic_name
@@ -173,7 +173,26 @@ def _broker(
         sources = _sources(broker, place)
         text = None if value is None else text_of(value)
         yield _setting(request, setting, text, place.option, sources, read_only=place.option.restart)
+    of_this, of_all = broker.live.of_this.get(DIRECTORIES_RATE), broker.live.of_all.get(DIRECTORIES_RATE)
+    told = ((of_this, FROM_THIS_BROKER), (of_all, FROM_ALL_BROKERS))
+    if given := [(text, source) for text, source in told if text is not None]:
+        yield _without_effect(request, given)
     yield _protocol_version(request)
+
+
+def _without_effect(
+    request: DescribeConfigsRequest, given: Sequence[tuple[str, int]]
+) -> DescribeConfigsResourceResult:
+    """The setting of brokers that is kept for tools, though it does nothing: what it was given, and where."""
+    sources = [DescribeConfigsSynonym(name=DIRECTORIES_RATE, value=text, source=of) for text, of in given]
+    return DescribeConfigsResourceResult(
+        name=DIRECTORIES_RATE,
+        value=sources[0].value,
+        config_source=sources[0].source,
+        synonyms=sources if request.include_synonyms else [],
+        config_type=LONG,
+        documentation=NO_THROTTLE if request.include_documentation else None,
+    )
 
 
 def _protocol_version(request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -217,6 +236,9 @@ def _all_brokers(
 ) -> Iterator[DescribeConfigsResourceResult]:
     """Only settings for all brokers. What each broker was started with is described under its own id."""
     for setting, text in sorted(broker.live.of_all.items()):
+        if setting == DIRECTORIES_RATE:
+            yield _without_effect(request, [(text, FROM_ALL_BROKERS)])
+            continue
         source = DescribeConfigsSynonym(name=setting, value=text, source=FROM_ALL_BROKERS)
         yield _setting(request, setting, text, OPTIONS[setting].option, [source], read_only=False)
 
@@ -320,12 +342,12 @@ async def _change(broker: "BrokerContext", request: Any, asking: type[Any], answ
         try:
             if asked.resource_type == Kind.TOPIC:
                 check_topic_name(asked.resource_name)
+            if (asked.resource_type, asked.resource_name) in repeated:
+                raise InvalidRequest("the resource is in the request more than once")
             is_logger = asked.resource_type == BROKER_LOGGER and isinstance(asked, IncrementalResource)
             if not is_logger and not _is_own(broker, asked):
                 forwarded.append((place, asked))
                 continue
-            if (asked.resource_type, asked.resource_name) in repeated:
-                raise InvalidRequest("the resource is in the request more than once")
             if is_logger:
                 loggers.check_broker(asked.resource_name, broker.id)
                 loggers.alter(alteration_of(asked).changes, request.validate_only)

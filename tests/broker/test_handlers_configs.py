@@ -138,6 +138,19 @@ def test_all_settings_of_a_broker_and_what_was_set_for_all() -> None:
     ]
 
 
+def test_a_throttle_that_does_nothing_here_is_told_as_it_was_set() -> None:
+    """Kafka's tools set it, for one broker or for all, and ask for it again."""
+    broker, name = FakeBroker(), "replica.alter.log.dirs.io.max.bytes.per.second"
+    broker.live.learn(ALL_BROKERS, Overrides({name: "7", "log.roll.ms": "9"}, 1, 0))
+    told = [(c.name, c.value, c.config_source, c.config_type) for c in broker.describe(4, "").configs]
+    assert told == [("log.roll.ms", "9", 3, 5), (name, "7", 3, 5)]
+    assert sources(broker.one(4, "1", name)) == [(name, "7", 3)]
+    broker.live.learn("1", Overrides({name: "8"}, 1, 0))
+    setting = broker.one(4, "1", name)
+    assert (setting.value, setting.config_source, setting.read_only) == ("8", 2, False)
+    assert sources(setting) == [(name, "8", 2), (name, "7", 3)] and setting.documentation
+
+
 def test_what_there_is_not_cannot_be_described() -> None:
     broker = FakeBroker()
     codes = [

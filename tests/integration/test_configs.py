@@ -12,7 +12,7 @@ from strandline.client import AlterConfigOp, ConfigChange, ConfigSource
 from strandline.client.sync import Admin, Producer
 from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import ApiError, InvalidConfig, UnknownTopicOrPartition
-from tests.integration.support import until
+from tests.integration.support import assert_no_traceback, until
 from tests.patience import HANG_S
 
 SETTINGS = {"default.replication.factor": "3", "zookeeper.session.timeout.ms": "6000"}
@@ -156,6 +156,21 @@ def test_what_is_refused_changes_nothing(cluster: Cluster) -> None:
     change = [ConfigChange("segment.bytes", "3000")]
     cluster.admin.incremental_alter_configs(change, topic="refuses", validate_only=True)
     assert cluster.entry("segment.bytes", topic="refuses").source == ConfigSource.DEFAULT_CONFIG
+
+
+def test_no_setting_that_brokers_do_not_have_ends_one(cluster: Cluster) -> None:
+    """A list of topics, added to for brokers; and a throttle of Kafka's tools that is kept for them."""
+    appended = [ConfigChange("cleanup.policy", "compact", AlterConfigOp.APPEND)]
+    for whose in ({"broker": 1}, {"all_brokers": True}):
+        with pytest.raises(InvalidConfig, match=r"cleanup\.policy: append needs an option that is a list"):
+            cluster.admin.incremental_alter_configs(appended, **whose)
+    throttle = "replica.alter.log.dirs.io.max.bytes.per.second"
+    cluster.set(throttle, "7", all_brokers=True)
+    assert cluster.entry(throttle, all_brokers=True).value == "7"
+    cluster.in_force(throttle, "7", 3)
+    cluster.set(throttle, None, all_brokers=True)
+    assert throttle not in {e.name for e in cluster.admin.describe_configs(all_brokers=True)}
+    assert_no_traceback(cluster.local)
 
 
 def test_a_tool_that_writes_to_zookeeper_itself(cluster: Cluster, zk: KazooClient) -> None:
