@@ -62,12 +62,15 @@ class Picture:
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = -1
     is_whole: bool = False
-    """An update has named all topics that exist, so a topic that is not here does not exist."""
+    """An update has named all topics that exist, so a topic that is not here does not exist. One of our
+    controllers says so; those of Apache Kafka do not, but the first time that they tell a broker of topics
+    they tell it of all, and later of every change.
+    """
     described: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     """A cache of what was derived from this picture, for any code that derives; it goes with the picture."""
 
-    def updated(self, request: UpdateMetadataRequest) -> "Picture":
-        """The picture after this update of the controller."""
+    def updated(self, request: UpdateMetadataRequest, by_kafkas: bool = False) -> "Picture":
+        """The picture after this update of the controller, which may be one of Apache Kafka."""
         topics, names = self.topics, self.names
         if request.type == FULL_UPDATE:
             topics, names = {}, {}
@@ -81,7 +84,7 @@ class Picture:
             names,
             request.controller_id,
             request.controller_epoch,
-            self.is_whole or request.type == FULL_UPDATE,
+            self.is_whole or request.type == FULL_UPDATE or (by_kafkas and bool(request.topic_states)),
         )
 
     def lacks(self, tp: TopicPartition) -> bool:

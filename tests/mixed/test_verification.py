@@ -47,6 +47,20 @@ def test_a_leader_asks_a_coordinator_of_the_other_kind(pair: KafkaPlace, leader:
     until(lambda: read(cluster, topic, leader) == (4, 4, [0, 2], [0]), 30, "the marker")
 
 
+def test_a_transaction_ends_in_a_topic_that_kafkas_controller_has_deleted(pair: KafkaPlace) -> None:
+    """Its coordinator, of our kind, knows by then that there is nobody to be told."""
+    topic, cluster = "deleted-meanwhile", pair.cluster
+    name = name_for(cluster, topic, OURS, is_here=True)
+    with Admin(pair.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, assignments={0: [KAFKAS]})])
+        producer = Producer(cluster, name, topic)
+        producer.add()
+        assert producer.send(KAFKAS) == 0
+        admin.delete_topics([topic])
+    producer.end(committed=True)
+    assert Producer(cluster, name, topic).epoch == producer.epoch + 1, "the next one may begin"
+
+
 def told(
     pair: KafkaPlace, broker: int, version: int, names: dict[int, str]
 ) -> list[dict[tuple[str, int], str]]:

@@ -43,15 +43,15 @@ def handle_update_metadata(
     """Replace the picture of the cluster by a new one."""
     if refused := broker.roles.admit(request):
         return UpdateMetadataResponse(error_code=refused)
-    before = broker.metadata
-    broker.cache.picture = picture = before.updated(request)
+    before, by_kafkas = broker.metadata, broker.roles.gate.is_kafkas
+    broker.cache.picture = picture = before.updated(request, by_kafkas)
     away = {BrokerId(one.id) for one in request.live_brokers if one.is_leaving or one.is_suspected}
     broker.shared.brokers_are(frozenset(map(BrokerId, picture.brokers)), frozenset(away))
     listener = broker.config.inter_broker_listener
     addresses = ((BrokerId(b), picture.address(b, listener)) for b in picture.brokers)
     broker.fetchers.know((b, a.host, a.port) for b, a in addresses if a is not None)
     for topic in request.topic_states:
-        broker.settings.told(topic, broker.roles.gate.is_kafkas)
+        broker.settings.told(topic, by_kafkas)
     broker.settings.forget_others(picture.topics.keys())
     if gone := picture.gone_since(before, request):
         broker.groups.partitions_deleted(gone)
