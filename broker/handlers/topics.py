@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.apis import Api
-from ...protocol.errors import ApiError, ErrorCode, InvalidTopic, TopicDeletionDisabled
+from ...protocol.errors import ApiError, ErrorCode, InvalidTopic, PolicyViolation, TopicDeletionDisabled
 from ...protocol.messages.cluster import DescribeConfigsRequest, DescribeConfigsResourceResult
 from ...protocol.messages.topics import (
     CreatableTopic,
@@ -20,6 +20,7 @@ from ...protocol.messages.topics import (
     CreatableTopicResult,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -30,7 +31,7 @@ from ...protocol.messages.topics import (
 )
 from ...storage.config import InvalidOption, TopicConfig
 from ..network.exchange import Exchange, HandlerEntry
-from ..topic_names import check_topic_name
+from ..topic_names import INTERNAL_TOPICS, check_topic_name
 from .configs import of_topic
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS_MAX = 300_000
 SETTINGS_FROM = 5
+NOT_GROWN = (
+    "with more partitions, groups would not find their offsets any more, nor transactional ids their state: "
+    "the number is set before the topic is made"
+)
 
 
 async def create(
@@ -81,8 +86,27 @@ async def delete(broker: "BrokerContext", exchange: Exchange, request: DeleteTop
 async def create_partitions(
     broker: "BrokerContext", exchange: Exchange, request: CreatePartitionsRequest
 ) -> Any:
-    """Forwarded: only the controller knows how many partitions there are."""
-    return await broker.forwarder.submit(request, timeout_ms(request))
+    """Forwarded: only the controller knows how many partitions there are. An internal topic is not grown: by
+    their number groups and transactional ids find their partition, and they would look in others for theirs.
+    """
+    kept = [topic for topic in request.topics if _grows_internal(broker, topic)]
+    if not kept:
+        return await broker.forwarder.submit(request, timeout_ms(request))
+    told = [_not_grown(topic, PolicyViolation(NOT_GROWN)) for topic in kept]
+    rest = [topic for topic in request.topics if topic not in kept]
+    if rest:
+        answer = await broker.forwarder.submit(replace(request, topics=rest), timeout_ms(request))
+        told += answer.results
+    return CreatePartitionsResponse(results=told)
+
+
+def _grows_internal(broker: "BrokerContext", topic: CreatePartitionsTopic) -> bool:
+    known = broker.metadata.topics.get(topic.name) if topic.name in INTERNAL_TOPICS else None
+    return known is not None and topic.count > len(known.partitions)
+
+
+def _not_grown(topic: CreatePartitionsTopic, error: ApiError) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
 
 
 def timeout_ms(request: CreateTopicsRequest | DeleteTopicsRequest | CreatePartitionsRequest) -> int:
@@ -112,12 +136,7 @@ def refuse_delete(request: DeleteTopicsRequest, error: ApiError) -> DeleteTopics
 
 def refuse_create_partitions(request: CreatePartitionsRequest, error: ApiError) -> CreatePartitionsResponse:
     """Each topic with the same error."""
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(name=t.name, error_code=error.code, error_message=error.message)
-            for t in request.topics
-        ]
-    )
+    return CreatePartitionsResponse(results=[_not_grown(topic, error) for topic in request.topics])
 
 
 def _created(topic: CreatableTopic, error: ApiError) -> CreatableTopicResult:

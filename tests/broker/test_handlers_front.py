@@ -320,6 +320,34 @@ async def test_who_asked_once_is_not_told_of_what_its_first_try_has_done() -> No
         assert [r.error_code for r in response.responses] == [of_t, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
+async def test_an_internal_topic_does_not_grow() -> None:
+    """Groups find their partition by the number of partitions, so their offsets would be in another one."""
+    made = broker()
+    forwarding(made)
+    offsets = topic("__consumer_offsets", ONE, partition(0, 1), partition(1, 1))
+    made.metadata = Picture().updated(update(offsets))
+
+    async def grown(request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        made.controller.asked.append(request)
+        return CreatePartitionsResponse(
+            results=[CreatePartitionsTopicResult(name=each.name) for each in request.topics]
+        )
+
+    async def asked(**counts: int) -> dict[str, int]:
+        wanted = [CreatePartitionsTopic(name=name, count=count) for name, count in counts.items()]
+        request = CreatePartitionsRequest(topics=wanted, timeout_ms=5000)
+        answer = await topics.create_partitions(made, exchange(Api.CREATE_PARTITIONS, 2), request)
+        return {one.name: one.error_code for one in answer.results}
+
+    made.controller.answers[CreatePartitionsRequest] = grown
+    refused = ErrorCode.POLICY_VIOLATION
+    assert await asked(__consumer_offsets=3) == {"__consumer_offsets": refused} and not made.controller.asked
+    assert await asked(__consumer_offsets=3, t=3) == {"__consumer_offsets": refused, "t": 0}
+    assert [each.name for each in made.controller.asked[0].topics] == ["t"]
+    assert await asked(__consumer_offsets=2) == {"__consumer_offsets": 0}, "no growth: the controller says so"
+    assert await asked(__transaction_state=9) == {"__transaction_state": 0}, "nor one that there is not"
+
+
 async def test_without_a_controller_a_request_ends_at_its_own_deadline() -> None:
     made = broker()
     forwarding(made)
