@@ -36,6 +36,13 @@ def check_policy(text: str) -> str:
     return ",".join(parts)
 
 
+def check_size(value: object) -> object:
+    """Kafka's numbers have 64 bits at most: brokers of either kind have to read what is set."""
+    if isinstance(value, int) and not -INT64_MAX <= value <= INT64_MAX:
+        raise ValueError(f"must be at most {INT64_MAX}")
+    return value
+
+
 class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="forbid"):
     """What a broker does with logs unless a topic says otherwise."""
 
@@ -360,6 +367,7 @@ class TopicConfig(BaseModel, frozen=True, extra="forbid"):
         "unclean_recovery_strategy", "unclean.recovery.strategy"
     )
 
+    _size = field_validator("*")(check_size)
     _policy = field_validator("cleanup_policy")(check_policy)
     _gzip = field_validator("compression_gzip_level")(check_gzip_level)
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from ...base.options import TRUTH, Option
 from ...protocol import kernel
+from ...storage.config import INT64_MAX
 from ..errors import BrokerConfigError
 from . import profiles
 from .broker import DEFAULT_LOG_DIRS, OPTIONS, BrokerConfig
@@ -230,7 +231,7 @@ def parse(option: Option, text: str, where: str) -> Any:
         if re.fullmatch(r"[+-]?[0-9]{1,30}", text) is None:
             raise BrokerConfigError(f"{where}: must be a whole number{within(option)}")
         number = int(text)
-        if number < option.bounds.get("ge", number) or number > option.bounds.get("le", number):
+        if not option.bounds.get("ge", -INT64_MAX) <= number <= option.bounds.get("le", INT64_MAX):
             raise BrokerConfigError(f"{where}: must be a whole number{within(option)}")
         return number
     if kind is float and re.fullmatch(r"[0-9]{0,400}\.?[0-9]{1,400}([eE][+-]?[0-9]{1,3})?", text) is None:

@@ -29,7 +29,7 @@ from .transactions import Fates, Open
 
 DELETE_HORIZON = 0x40  # attribute: the base timestamp is the time from which tombstones may go
 NO_TIMESTAMP = -1
-TIME_MIN = np.iinfo(np.int64).min
+TIME_MIN, TIME_MAX = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
@@ -47,6 +47,13 @@ class CleaningRules:
     fates: Fates | None
     aborted: dict[int, Aborted]  # by the offset of the marker
     open: Open
+
+    @property
+    def horizon_ms(self) -> int:
+        """From when on tombstones that are kept now may go. Who keeps them for ever says so with a number
+        that ends behind all times.
+        """
+        return min(self.now_ms + self.delete_retention_ms, TIME_MAX)
 
     def is_aborted(self, header: BatchHeader) -> bool:
         return self.fates is not None and self.fates.aborted(header)
@@ -95,7 +102,7 @@ def rewrite(piece: Piece, rules: CleaningRules, out: CleanedSegment) -> None:
             if rules.stays_empty(header):
                 out.add(emptied(header), header, header.max_timestamp)
         elif nth in kept.sections:
-            horizon = rules.now_ms + rules.delete_retention_ms if kept.needs_horizon[nth] else None
+            horizon = rules.horizon_ms if kept.needs_horizon[nth] else None
             fresh = resealed(header, kept.sections[nth], kept.count[nth], kept.max_time[nth], horizon)
             out.add(fresh, header, kept.max_time[nth])
         else:
@@ -123,8 +130,8 @@ def _judge(piece: Piece, rules: CleaningRules) -> KeptRecords:
     max_time = np.maximum.reduceat(np.where(keep, columns.timestamp, TIME_MIN), first)
     batch_of = np.repeat(np.arange(len(heads)), count)
     sections = kept_sections(columns, keep, batch_of, changed & ~needs_horizon)
-    base = rules.now_ms + rules.delete_retention_ms
-    sections.update(retimed_sections(columns, keep, batch_of, changed & needs_horizon, base))
+    retimed = changed & needs_horizon
+    sections.update(retimed_sections(columns, keep, batch_of, retimed, rules.horizon_ms))
     return KeptRecords(left.tolist(), max_time.tolist(), needs_horizon.tolist(), sections)
 
 
@@ -144,7 +151,7 @@ def _control(piece: Piece, at: int, header: BatchHeader, rules: CleaningRules, o
         if rules.stays_empty(header):
             out.add(emptied(header), header, header.max_timestamp)
     elif idle and not header.attributes & DELETE_HORIZON:
-        horizon = rules.now_ms + rules.delete_retention_ms
+        horizon = rules.horizon_ms
         columns = joined(piece.data, [(at, header, opened(piece.data, at, header))], 0)
         every = np.ones(len(columns), bool)
         one = np.zeros(len(columns), np.int64)

@@ -246,6 +246,25 @@ async def test_tombstones_go_after_their_retention(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_tombstones_may_be_kept_for_ever(tmp_path: Path) -> None:
+    """With the largest number there is: together with now it is more than a time can be."""
+    stage = Stage(tmp_path, delete_retention_ms=(1 << 63) - 1)
+    stage.put(5, keys=5)
+    stage.put(5, keys=5, value=None)
+    stage.log.roll(START_MS)
+    stage.put(1, keys=1)
+    async with cleaning(stage) as part:
+        for _ in range(2):
+            assert await part.clean_filthiest()
+            deleted = {offset for offset, _, value in stage.records() if not value}
+            assert {6, 7, 8, 9} <= deleted, "of 5 the key is written again"
+            stage.clock.now += 1 << 40
+            stage.put(60, keys=7, name=b"others")
+            stage.log.roll(stage.clock.now)
+            stage.put(1, keys=1)
+
+
+@in_loop
 async def test_segments_that_retention_takes_meanwhile_give_the_cleaning_up(tmp_path: Path) -> None:
     stage = Stage(tmp_path, cleanup_policy="compact,delete", retention_ms=1 << 40)
     stage.put(100, keys=5)

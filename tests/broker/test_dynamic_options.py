@@ -135,6 +135,32 @@ def test_replicas_are_added_to_a_throttle_as_to_any_list() -> None:
     assert KnownOptions().list_default(Kind.TOPIC, "leader.replication.throttled.replicas") == ""
 
 
+@pytest.mark.parametrize("kind", [Kind.TOPIC, Kind.BROKER, Kind.GROUP])
+def test_only_to_a_list_of_its_own_something_is_added(kind: Kind) -> None:
+    """The names of topics' settings and of brokers' are easily taken for one another."""
+    lists = {Kind.TOPIC: "cleanup.policy", Kind.BROKER: "log.cleanup.policy"}
+    every = {*OPTIONS, *TOPIC_OPTIONS, *GROUP_OPTIONS, *IDLE, "", "no.such"}
+    found = {name: KnownOptions().list_default(kind, name) for name in every}
+    assert found.get(lists.get(kind, "")) == ("delete" if kind in lists else None)
+    others = {"retention.ms", "log.retention.ms", *lists.values()} - {lists.get(kind)}
+    assert [name for name in others if found[name] is not None] == []
+
+
+@pytest.mark.parametrize("name", ["retention.ms", "delete.retention.ms", "min.compaction.lag.ms"])
+def test_no_number_is_larger_than_brokers_of_kafka_can_read(name: str) -> None:
+    most, more = str((1 << 63) - 1), str(1 << 63)
+    KnownOptions().check(Kind.TOPIC, "t", {name: most}, [name])
+    with pytest.raises(InvalidConfig, match="must be a whole number"):
+        KnownOptions().check(Kind.TOPIC, "t", {name: more}, [name])
+    of_broker = next(
+        n for n, p in OPTIONS.items() if p.option.field == DEFAULT_FROM[TOPIC_OPTIONS[name].field]
+    )
+    with pytest.raises(InvalidConfig, match="must be a whole number"):
+        KnownOptions().check(Kind.BROKER, "", {of_broker: more}, [of_broker])
+    with pytest.raises(InvalidOption, match=f"{name}.*must be at most {most}"):
+        TopicConfig.from_names({name: more}, StorageConfig())
+
+
 def test_throttles_of_tools_that_move_partitions_are_taken() -> None:
     replicas = {
         "leader.replication.throttled.replicas": "0:1",
@@ -157,6 +183,10 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     settings = {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}
     with pytest.raises(InvalidConfig, match=r"min\.compaction\.lag\.ms = 9: must not exceed"):
         KnownOptions().check(Kind.TOPIC, "t", settings, ["max.compaction.lag.ms"])
+    with pytest.raises(InvalidConfig, match=r"topic t: .*'soon'.* min\.compaction\.lag\.ms"):
+        KnownOptions().check(
+            Kind.TOPIC, "t", {**settings, "min.compaction.lag.ms": "soon"}, ["max.compaction.lag.ms"]
+        )
     KnownOptions().check(Kind.TOPIC, "t", {**settings, "segment.ms": "5"}, ["segment.ms"])
 
 
