@@ -12,7 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 from uuid import UUID
 
@@ -45,6 +45,7 @@ from .reach import Reach
 
 RETRY_S = 0.1
 WRITE_MS = 10_000  # for the write alone, whatever the client allows
+NODE_BYTES_MAX = 1_000_000  # ZooKeeper ends the connection of whoever sends it a MiB, again with each attempt
 SHUTDOWN_WAIT_S = 10.0
 HEARD_WITHIN_S = 3.0
 """How long a controlled shutdown waits for all brokers to be told: one may hang, and the asking broker waits
@@ -145,7 +146,9 @@ class TopicRequests:
             raise InvalidConfig("a config has no value or is given twice")
         self._check_configs(wanted.name, configs)
         id = wanted.topic_id if wanted.topic_id != NO_UUID else UUID(bytes=self._random_bytes(16))
-        return Topic(wanted.name, id, self._replicas(wanted), configs)
+        topic = Topic(wanted.name, id, self._replicas(wanted), configs)
+        _check_size(topic)
+        return topic
 
     def _replicas(self, wanted: topics.CreatableTopic) -> Replicas:
         if not wanted.assignments:
@@ -165,15 +168,12 @@ class TopicRequests:
 
     async def _create(self, topic: Topic) -> None:
         """Write the topic's znodes. From then on it exists; the rest follows by itself."""
-        document = documents.TopicDocument(
-            topic_id=documents.uuid_to_text(topic.id),
-            partitions={i: list(r) for i, r in topic.replicas.items()},
-        )
+        data = _document(topic).data()
         while True:
             try:
                 ops: list[Op] = [
                     await self._config_write(topic),
-                    Create(documents.topic_path(topic.name), document.data()),
+                    Create(documents.topic_path(topic.name), data),
                     Create(documents.partitions_path(topic.name), b""),
                     Create(documents.life_path(topic.id), b""),
                 ]
@@ -270,7 +270,12 @@ class TopicRequests:
             return {}  # asked for before, and done; the answer was lost
         if wanted.count <= size:
             raise InvalidPartitions(f"topic {wanted.name!r} has {size} partitions: the number can only grow")
-        factor = len(topic.replicas[0])
+        added = self._added(wanted, topic)
+        _check_size(replace(topic, replicas={**topic.replicas, **added}))
+        return added
+
+    def _added(self, wanted: topics.CreatePartitionsTopic, topic: Topic) -> Replicas:
+        size, factor = len(topic.replicas), len(topic.replicas[0])
         if wanted.assignments is None:
             start = where_it_stopped(self._racks, topic.replicas[0][0])
             return spread(self._racks, range(size, wanted.count), factor, start)
@@ -388,3 +393,20 @@ class TopicRequests:
             if any(self._state.is_live(r) and not self._state.is_leaving(r) for r in self._state.replicas(q))
         ]
         return control.ControlledShutdownResponse(remaining_partitions=remaining)
+
+
+def _document(topic: Topic) -> documents.TopicDocument:
+    """The topic as its node holds it."""
+    return documents.TopicDocument(
+        topic_id=documents.uuid_to_text(topic.id),
+        partitions={i: list(r) for i, r in topic.replicas.items()},
+    )
+
+
+def _check_size(topic: Topic) -> None:
+    """Raises InvalidPartitions for more than its node can hold."""
+    if len(_document(topic).data()) > NODE_BYTES_MAX:
+        raise InvalidPartitions(
+            f"{len(topic.replicas)} partitions with {len(topic.replicas[0])} replicas are more than "
+            "ZooKeeper can keep for one topic: use several topics"
+        )

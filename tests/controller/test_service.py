@@ -49,6 +49,8 @@ async def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
         assert (await create(one, "t", 2, 2)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         assert (await create(one, "u", 2, 3)).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
         assert (await create(one, "u", 0, 1)).error_code == ErrorCode.INVALID_PARTITIONS
+        vast = await create(one, "u", 90_000, 2)
+        assert vast.error_code == ErrorCode.INVALID_PARTITIONS and "ZooKeeper" in (vast.error_message or "")
         chosen = [topics.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1])]
         bad = await create(one, "u", -1, -1, assignments=chosen)
         assert bad.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -61,9 +63,10 @@ async def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
         twice = [topics.CreatePartitionsTopic(name="t", count=count) for count in (3, 4)]
         torn = await one.controller.ask(topics.CreatePartitionsRequest(topics=twice, timeout_ms=5000))
         assert [(r.name, r.error_code) for r in torn.results] == [("t", ErrorCode.INVALID_REQUEST)]
-        more = topics.CreatePartitionsTopic(name="t", count=3)
-        grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000))
-        assert grown.results[0].error_code == 0
+        for count, code in ((90_000, ErrorCode.INVALID_PARTITIONS), (3, ErrorCode.NONE)):
+            more = topics.CreatePartitionsTopic(name="t", count=count)
+            grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000))
+            assert grown.results[0].error_code == code
         assert ("t-2", 0) in two.heard_at
 
         both = topics.DeleteTopicState(name="t", topic_id=made.topic_id)
