@@ -292,8 +292,8 @@ class GroupCoordinator:
         shard = self._shard(group_id, empty_name_ok=True)
         held = shard.groups.get(group_id)
         if held is None:
-            if generation >= 0:
-                return done(ErrorCode.ILLEGAL_GENERATION)
+            if generation >= 0 or not offsets:
+                return done(ErrorCode.ILLEGAL_GENERATION if generation >= 0 else ErrorCode.NONE)
             held = self._create(shard, group_id)
         error = held.group.commit_error(member_id, instance_id, generation, self._now())
         if error is not ErrorCode.NONE or not offsets:
@@ -339,6 +339,8 @@ class GroupCoordinator:
         shard = self._shard(group_id)
 
         def verified(code: ErrorCode, guard: Guard | None) -> None:
+            if any(map(self._topic.is_gone, offsets)):  # since it was asked; a next topic must not find them
+                code = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if code is ErrorCode.NONE:
                 try:
                     held = self._for_transaction(group_id, member)

@@ -27,7 +27,8 @@ OFFSETS = {TopicPartition("t", 0): GroupOffset(5, 0, "", 1_700_000_000_000)}
 
 
 def pictured(stage: Stage, partitions: int = 2, is_whole: bool = True) -> None:
-    topic = PicturedTopic("t", T, dict.fromkeys(range(partitions)))  # type: ignore[arg-type]
+    known: Any = object()  # nobody looks into it
+    topic = PicturedTopic("t", T, dict.fromkeys(range(partitions), known))
     stage.picture = Picture(topics={"t": topic}, names={T: "t"}, is_whole=is_whole)
 
 
@@ -205,6 +206,22 @@ async def test_a_coordinator_that_has_not_heard_of_all_topics_takes_none_away(st
     assert settled(other, "a", 1).epoch == 1
     other.picture = Picture(is_whole=True)
     assert settled(other, "a", 1).assignment == frozenset(), "now it is gone indeed"
+    await other.groups.stop()
+
+
+@plays
+async def test_nor_from_a_member_that_names_topics_by_an_expression(stage: Stage) -> None:
+    """Another member comes while the coordinator has not heard of all topics: targets are computed anew."""
+    pictured(stage)
+    assert settled(stage, "a", topics=None, regex="t.*").assignment == places(0, 1)
+    other = await stage.successor()
+    other.picture = Picture()
+    settled(other, "b", topics=frozenset("u"))
+    assert settled(other, "a", 1, owned=places(0, 1)).epoch == 2
+    assert group_of(other).target_of("a") == places(0, 1)
+    other.picture = Picture(is_whole=True)
+    settled(other, "a", 2, owned=places(0, 1))
+    assert group_of(other).target_of("a") == frozenset(), "now it is gone indeed"
     await other.groups.stop()
 
 

@@ -53,6 +53,14 @@ async def test_a_commit_counts_when_its_record_is_committed(stage: Stage) -> Non
 
 
 @plays
+async def test_a_commit_of_nothing_makes_no_group(stage: Stage) -> None:
+    told: list[ErrorCode] = []
+    stage.groups.commit("g", SIMPLE, {}, told.append)
+    stage.groups.commit("g", ("a", None, 1), {}, told.append)
+    assert told == [ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION] and stage.groups.all_groups() == []
+
+
+@plays
 async def test_a_later_record_wins_over_a_later_acknowledgement(stage: Stage) -> None:
     commit(stage, at(7))
     commit(stage, at(8))

@@ -270,6 +270,12 @@ async def test_what_has_changed_while_the_coordinator_was_asked_counts(stage: St
     await turns()
     assert told == [ErrorCode.UNKNOWN_MEMBER_ID]
     told = pend(stage, T0)
+    stage.picture = Picture(is_whole=True)
+    stage.verdict.set_result({stage.log.partition: ErrorCode.NONE})
+    await turns()
+    assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE] and not unsettled(stage), "its topic is deleted"
+    stage.picture = Picture()
+    told = pend(stage, T0)
     stage.groups.on_resigned(stage.log.partition)
     stage.verdict.set_result({stage.log.partition: ErrorCode.NONE})
     await turns()

@@ -37,20 +37,24 @@ def expression(text: str) -> TopicRegex:
     return found
 
 
-def topics_of(subscription: Subscription, topics: Topics) -> frozenset[str]:
-    """The names of the topics that a member reads."""
+def topics_of(subscription: Subscription, topics: Topics, known: Mapping[str, TopicFacts]) -> frozenset[str]:
+    """The names of the topics that a member reads. Those that the group knows are believed to exist as long
+    as this broker may not have heard of them.
+    """
     if not subscription.regex:
         return subscription.topics
     try:
         regex = expression(subscription.regex)
     except ApiError:
         return subscription.topics  # another broker accepted it: this one finds no topic by it
-    return subscription.topics.union(name for name in topics.names if regex.matches(name))
+    names = topics.names if topics.is_whole else known.keys() | topics.names
+    return subscription.topics.union(name for name in names if regex.matches(name))
 
 
 def refresh(group: ConsumerGroup, topics: Topics) -> bool:
     """Look up the group's topics, as far as they exist. Returns whether they have changed."""
-    wanted: set[str] = set().union(*(topics_of(one, topics) for one in group.subscriptions.values()))
+    said = group.subscriptions.values()
+    wanted: set[str] = set().union(*(topics_of(one, topics, group.topics) for one in said))
     known: Mapping[str, TopicFacts] = {}
     if not topics.is_whole:  # what is missing may just not have been heard of yet
         known = group.topics
@@ -70,7 +74,9 @@ def retarget(group: ConsumerGroup, topics: Topics) -> None:
     members = {
         member_id: Assigned(
             topics=frozenset(
-                group.topics[name].id for name in topics_of(subscription, topics) if name in group.topics
+                group.topics[name].id
+                for name in topics_of(subscription, topics, group.topics)
+                if name in group.topics
             ),
             instance_id=subscription.instance_id,
             now=group.target_of(member_id),
