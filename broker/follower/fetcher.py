@@ -24,7 +24,7 @@ from ...base.types import BrokerId
 from ...client.network.connection import Connection
 from ...protocol.apis import Api
 from ...protocol.messages.fetch import FetchResponse
-from ...protocol.messages.offsets import OffsetForLeaderEpochResponse
+from ...protocol.messages.offsets import ListOffsetsResponse, OffsetForLeaderEpochResponse
 from ..config.sections import ReplicationConfig
 from ..replicas.flushing import Flushing
 from ..replicas.partition import Partition
@@ -36,18 +36,25 @@ from .round import (
     EPOCH_VERSION,
     FETCH_VERSION,
     PART,
+    START_VERSION,
     EpochRound,
     Failed,
     FetchRound,
     FollowerSession,
     Outcome,
     SessionLost,
+    StartRound,
+    Strayed,
     nudge,
 )
 
 logger = structlog.get_logger(__name__)
 
-VERSIONS: dict[int, int] = {Api.FETCH: FETCH_VERSION, Api.OFFSET_FOR_LEADER_EPOCH: EPOCH_VERSION}
+VERSIONS: dict[int, int] = {
+    Api.FETCH: FETCH_VERSION,
+    Api.OFFSET_FOR_LEADER_EPOCH: EPOCH_VERSION,
+    Api.LIST_OFFSETS: START_VERSION,
+}
 FIRST_RETRY_SECONDS = 0.02  # a leader often learns its role just after its followers
 CONNECT_SECONDS_MAX = 3.0
 IDLE_SECONDS = 10.0  # the pause while all partitions wait for the controller
@@ -243,23 +250,30 @@ class LeaderFetcher:
             fetched: FetchResponse = await connection.request(fetching.request(), deadline=self._deadline())
         finally:
             self._parked = False
-        await self._take(fetching, fetched, ready)
+        if strayed := await self._take(fetching, fetched, ready):
+            await self._find_starts(connection, strayed)
         if self._nudge is not None:
             nudged, self._nudge = self._nudge, None
             await nudged
 
-    async def _take(self, fetching: FetchRound, fetched: FetchResponse, ready: list[Partition]) -> None:
-        """Write the records, in steps if there are many partitions, then make the truncations asked for."""
+    async def _take(
+        self, fetching: FetchRound, fetched: FetchResponse, ready: list[Partition]
+    ) -> list[Strayed]:
+        """Write the records, in steps if there are many partitions, then make the truncations asked for.
+        Returns who must find out where the leader's log begins.
+        """
         asked = list(ready)
         failed: Failed = {}
         cuts: list[PendingTruncation] = []
         lagging: list[Partition] = []
+        strayed: list[Strayed] = []
         is_throttled = self._fetchers.throttle.rate != UNLIMITED
         for outcome in fetching.take(fetched):
             self._touched.update(dict.fromkeys(outcome.partitions))
             asked += outcome.partitions
             failed.update(outcome.failed)
             cuts += outcome.cuts
+            strayed += outcome.strayed
             if is_throttled:
                 lagging += self._counted(outcome)
             if len(outcome.partitions) >= PART:
@@ -267,6 +281,13 @@ class LeaderFetcher:
         await self._cut(asked, failed, cuts)
         if lagging:
             self._slow_down(lagging)
+        return strayed
+
+    async def _find_starts(self, connection: Connection, strayed: Iterable[Strayed]) -> None:
+        """Ask a leader that has not said it where its logs begin."""
+        starting = StartRound(self._shared, strayed)
+        answer: ListOffsetsResponse = await connection.request(starting.request(), deadline=self._deadline())
+        await self._cut((), {}, starting.take(answer).cuts)
 
     def _counted(self, outcome: Outcome) -> list[Partition]:
         """Count what throttled replicas have taken; those of them that still lag."""

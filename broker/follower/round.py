@@ -26,7 +26,12 @@ from ...protocol.messages.fetch import (
     ReplicaState,
 )
 from ...protocol.messages.offsets import (
+    EARLIEST,
     EpochEndOffset,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
@@ -44,6 +49,7 @@ logger = structlog.get_logger(__name__)
 
 FETCH_VERSION = 17
 EPOCH_VERSION = 4
+START_VERSION = 9
 NO_SESSION, NO_SESSION_EPOCH, FIRST_EPOCH = 0, -1, 0
 EPOCH_MAX = (1 << 31) - 1
 NAMED_MAX = 1000  # partitions in one request, so that neither side's event loop is busy for long
@@ -51,18 +57,20 @@ PART = 50  # partitions of a response handled in one loop turn: each may write t
 LOST = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 
 Failed = dict[Partition, str]
+Strayed = tuple[Partition, Follower, AskRecords]  # who asked for what the leader does not have
 
 
 class Outcome:
     """What came of a response, or of a part of one."""
 
-    __slots__ = ("copied", "cuts", "failed", "partitions")
+    __slots__ = ("copied", "cuts", "failed", "partitions", "strayed")
 
     def __init__(self) -> None:
         self.partitions: list[Partition] = []  # of which it spoke
         self.failed: Failed = {}  # to ask for again later, with the reasons
         self.cuts: list[PendingTruncation] = []  # to be carried out
         self.copied: dict[Partition, tuple[int, bool]] = {}  # bytes, and whether it still lags
+        self.strayed: list[Strayed] = []  # and the leader has not said where its log begins
 
 
 class SessionLost(Exception):
@@ -314,7 +322,9 @@ def _take_records(
     try:
         if data.error_code:
             reaction = follower.refused(question, data.error_code)
-            if reaction is Reaction.OUT_OF_RANGE:
+            if reaction is Reaction.OUT_OF_RANGE and data.log_start_offset < 0:
+                outcome.strayed.append((partition, follower, question))
+            elif reaction is Reaction.OUT_OF_RANGE:
                 effects = follower.out_of_range(question, Offset(data.log_start_offset))
                 outcome.cuts += partition.apply(effects)
             _wait_or_retry(partition, reaction, data.error_code, outcome.failed)
@@ -328,6 +338,48 @@ def _take_records(
     except DiskError as error:
         partition.disk_failed(error)
         outcome.failed[partition] = str(error)
+
+
+class StartRound:
+    """ListOffsets for followers outside of their leader's log. Ours say beside the error where it begins,
+    Apache Kafka's do not.
+    """
+
+    def __init__(self, shared: ReplicaShared, strayed: Iterable[Strayed]) -> None:
+        self._shared = shared
+        self._asked = {each[0].tp: each for each in strayed}
+
+    def request(self) -> ListOffsetsRequest:
+        """One request for all of them."""
+        topics: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
+        for tp, (_, _, question) in self._asked.items():
+            topics[tp.topic].append(
+                ListOffsetsPartition(
+                    partition_index=tp.partition,
+                    current_leader_epoch=question.leader_epoch,
+                    timestamp=EARLIEST,
+                )
+            )
+        return ListOffsetsRequest(
+            replica_id=self._shared.me,
+            topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
+        )
+
+    def take(self, response: ListOffsetsResponse) -> Outcome:
+        """What the answers ask for: to begin anew where the leader's log begins, or to compare the ends."""
+        outcome = Outcome()
+        for topic in response.topics:
+            for answer in topic.partitions:
+                asked = self._asked.get(TopicPartition(topic.name, answer.partition_index))
+                if asked is None or asked[0].following is not asked[1]:
+                    continue
+                partition, follower, question = asked
+                if answer.error_code:  # what was refused before it was asked is tried again anyway
+                    follower.refused(question, answer.error_code)
+                else:
+                    effects = follower.out_of_range(question, Offset(answer.offset))
+                    outcome.cuts += partition.apply(effects)
+        return outcome
 
 
 def _wait_or_retry(partition: Partition, reaction: Reaction, code: int, failed: Failed) -> None:

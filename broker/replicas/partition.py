@@ -40,7 +40,7 @@ from .purgatory import AckQueue
 from .recompression import target_of
 from .shared import Parked, ReplicaShared, Role, Traffic
 from .skipped_batches import SkippedBatches
-from .truncation import Cut, PendingTruncation, Restart
+from .truncation import Cut, PendingTruncation, Rejoin, Restart
 from .validate_records import checked, timeless_limits
 from .verification_guards import Guard, VerificationGuards
 
@@ -439,8 +439,7 @@ class Partition:
 
     def replicate(self, asked: AskRecords, data: PartitionData) -> list[PendingTruncation]:
         """Follower: take the leader's answer to a fetch. Its records go to the log, with its high watermark
-        and log start, unless the logs have parted: then returns the truncation that must be carried out.
-
+        and log start, unless the log must be cut or restarted before: then returns what must be carried out.
         Raises CorruptBatch, NotNext or DiskError.
         """
         follower = self.following
@@ -450,6 +449,13 @@ class Partition:
             return self.apply(follower.diverged(asked, Epoch(parting.epoch), Offset(parting.end_offset)))
         if not follower.accepts(asked):
             return []
+        if (again := Rejoin.needed(self, data)) is not None:
+            return [again]
+        self.take(follower, data)
+        return []
+
+    def take(self, follower: Follower, data: PartitionData) -> None:
+        """The leader's records continue the log, and what it knows of itself counts here."""
         log, records = self.log, data.records
         if records:
             assert not isinstance(records, Slices), "received records are one view of a frame"
@@ -459,7 +465,6 @@ class Partition:
         assert not cuts, "records that match the leader's ask for no truncation"
         self.missing = max(data.high_watermark - log.end_offset, 0)
         log.move_start(min(data.log_start_offset, follower.high_watermark))
-        return cuts
 
     def apply(self, effects: Effects) -> list[PendingTruncation]:
         """Perform the follower rules' effects. Returns the truncations that remove records: what goes must be

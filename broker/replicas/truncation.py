@@ -23,10 +23,15 @@ import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
+from ...base.types import NO_EPOCH, Offset
+from ...protocol.batches import headers
+from ...protocol.messages.fetch import PartitionData
+from ...protocol.primitives import Malformed, Slices
 from ...replication.effects import Effects, RestartAt, Truncate
 from ...replication.follower import Follower
 from ...storage.directories.offset_checkpoints import Bounds, Lowered
@@ -36,6 +41,7 @@ from ...storage.log.checkpoints import kafka_uuid
 from ...storage.log.log import AsOf, CorruptBatch
 from ...storage.log.truncation import Leaving
 from ...storage.quarantine import Aside, Removal, Shelf, may_be_the_only_copy
+from ...storage.segment.replicated_run import checked_run
 from .per_directory import by_directory, side_by_side
 
 if TYPE_CHECKING:
@@ -142,6 +148,40 @@ class Restart(PendingTruncation):
             str(partition.tp), "restarted", end=self._log.end_offset, leader_begins_at=begins_at
         )
         partition.restart(self.effect)
+
+
+class Rejoin(Restart):
+    """A log that is empty restarts a little earlier than its leader's log starts: where the batch begins that
+    holds the start (DeleteRecords). A batch is copied as a whole.
+    """
+
+    def __init__(self, partition: "Partition", data: PartitionData, begins_at: int) -> None:
+        super().__init__(partition, RestartAt(Offset(begins_at)))
+        assert data.records is not None and self._follower is not None, "a follower has been sent records"
+        self._data = replace(data, records=bytes(data.records))
+
+    @staticmethod
+    def needed(partition: "Partition", data: PartitionData) -> "Rejoin | None":
+        """The restart that must come before these records are appended. None if they can be as it is.
+
+        Raises CorruptBatch or NotNext if they could not be after it either.
+        """
+        log, follower, records = partition.log, partition.following, data.records
+        if follower is None or not records or log.end_offset != log.start_offset:
+            return None
+        assert not isinstance(records, Slices), "received records are one view of a frame"
+        with suppress(Malformed):
+            for _, first in headers(records):
+                if not first.base_offset < log.end_offset < first.next_offset:
+                    break
+                checked_run(records, first.base_offset, NO_EPOCH, follower.epoch)
+                return Rejoin(partition, data, first.base_offset)
+        return None
+
+    def make(self) -> None:
+        assert self._follower is not None, "only a follower's log restarts"
+        super().make()
+        self.partition.take(self._follower, self._data)
 
 
 class Cut(PendingTruncation):
