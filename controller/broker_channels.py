@@ -402,11 +402,14 @@ class _Channel:
 def _answered(
     broker: Broker, request: ControlRequest, answer: LeaderAndIsrResponse
 ) -> plans.ReplicasAnswered:
-    """Which replicas are offline or full. Answers with other error codes say nothing about that."""
+    """Which replicas are offline or full. Answers with other error codes say nothing about that. Brokers of
+    Kafka answer in an order of their own.
+    """
     telling = (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
     told = [
-        (TopicPartition(name, one.partition_index), one)
-        for name, topic in zip(request.topics, answer.topics, strict=False)
+        (TopicPartition(request.topics[topic.topic_id], one.partition_index), one)
+        for topic in answer.topics
+        if topic.topic_id in request.topics
         for one in topic.partition_errors
         if one.error_code in telling
     ]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from itertools import groupby
 from typing import Any
+from uuid import UUID
 
 from ..base.types import TopicPartition
 from ..base.values import dataclass
@@ -48,7 +49,7 @@ class ControlRequest:
     build: Callable[[int], Any]
     deletes: frozenset[TopicPartition] = frozenset()
     asks: tuple[TopicPartition, ...] = ()  # the partitions of a question, in its order
-    topics: tuple[str, ...] = ()  # the topics of a LeaderAndIsr, in its order: the answer has only ids
+    topics: Mapping[UUID, str] = field(default_factory=dict)  # of a LeaderAndIsr: its answer has only ids
     leads: Mapping[TopicPartition, int] = field(default_factory=dict)  # leader epochs it gives the broker
     roles: tuple[PartitionRole, ...] = ()  # of a LeaderAndIsr
     partitions: int = 0  # how many partitions the broker must handle, each of which may take a moment
@@ -98,7 +99,7 @@ class RequestBuilder:
                 live_leaders=live,
                 control_sequence=sequence,
             ),
-            topics=tuple(topic.topic_name for topic in topics),
+            topics={topic.topic_id: topic.topic_name for topic in topics},
             leads={
                 role.partition: role.state.leader_epoch
                 for role in command.roles

@@ -14,7 +14,7 @@ import asyncio
 import structlog
 
 from ...base.types import NO_BROKER_EPOCH, TopicPartition
-from ...protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
+from ...protocol.errors import ErrorCode, NotController, RequestTimedOut, StaleBrokerEpoch
 from ...protocol.messages import control as messages
 from ...protocol.primitives import NO_UUID
 from ...zookeeper import documents
@@ -22,7 +22,7 @@ from ...zookeeper.client import BadVersion, Check, MultiFailed, NoNode, SetData,
 from ...zookeeper.topic_lives import life_checks
 from ...zookeeper.znodes import ControllerMoved, read_state
 from ..planning import plans
-from ..planning.state import Broker
+from ..planning.state import Broker, Topic
 from .reach import Reach
 
 logger = structlog.get_logger(__name__)
@@ -39,14 +39,26 @@ class Refused(Exception):
         self.code = code
 
 
+class Ineligible(Exception):
+    """A member may not join now."""
+
+
 class IsrChanges:
-    """Answers AlterPartition during one term."""
+    """Answers AlterPartition during one term.
+
+    Versions 0 and 1 name topics; they are those of Kafka 2.8 to 3.2. Of an error for one partition that they
+    do not know, leaders of 2.8 and 3.0 never recover in the same leader epoch: the change stays pending, and
+    what they have must be on the new member, too, to be committed. So they are told no such error: a member
+    may not join, and the answer is the ISR as it stays; nobody knows, and the request fails as a whole.
+    """
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
     async def alter(self, request: messages.AlterPartitionRequest) -> messages.AlterPartitionResponse:
-        """Write each change by itself. Raises StaleBrokerEpoch for an earlier start of the leader."""
+        """Write each change by itself. Raises StaleBrokerEpoch for an earlier start of the leader, and
+        RequestTimedOut for one that must repeat the request as a whole.
+        """
         known = self._reach.state().brokers.get(request.broker_id)
         if known is None or request.broker_epoch not in (known.epoch, NO_BROKER_EPOCH):
             raise StaleBrokerEpoch(
@@ -61,6 +73,8 @@ class IsrChanges:
         ]
         if changed:
             self._reach.post(plans.IsrsChanged(tuple(changed)))
+        if any(_is_unknown(outcome) for _, outcome in outcomes):
+            raise RequestTimedOut("what became of a change is not known: ask again")
         return messages.AlterPartitionResponse(topics=[outcome for _, outcome in outcomes])
 
     async def _topic(self, leader: int, topic: messages.TopicChange) -> tuple[str, messages.TopicOutcome]:
@@ -102,7 +116,26 @@ class IsrChanges:
         if _is_there_already(leader, state, change):
             return _told(change, state, version)
         _judge(leader, state, version, change)
-        joining = [self._joining(member, by_id) for member in change.members if member not in state.isr]
+        try:
+            return await self._write(partition, topic, change, state, version)
+        except Ineligible:
+            if by_id:
+                raise Refused(ErrorCode.INELIGIBLE_REPLICA) from None
+            logger.info(
+                "isr_change_refused", partition=str(partition), leader=leader, code="INELIGIBLE_REPLICA"
+            )
+            return _told(change, state, version)
+
+    async def _write(
+        self,
+        partition: TopicPartition,
+        topic: Topic,
+        change: messages.PartitionChange,
+        state: documents.StateDocument,
+        version: int,
+    ) -> messages.PartitionOutcome:
+        """Raises Ineligible, Refused, or what a write raises."""
+        joining = [self._joining(member) for member in change.members if member not in state.isr]
         wanted = state.model_copy(
             update={
                 "isr": change.members,
@@ -118,16 +151,17 @@ class IsrChanges:
         try:
             stat = (await self._reach.write([write, *checks]))[0]
         except MultiFailed as failed:
-            is_moved = isinstance(failed.results[0], BadVersion | NoNode)
-            raise Refused(ErrorCode.INVALID_UPDATE_VERSION if is_moved else _ineligible(by_id)) from failed
+            if isinstance(failed.results[0], BadVersion | NoNode):
+                raise Refused(ErrorCode.INVALID_UPDATE_VERSION) from failed
+            raise Ineligible from failed
         assert isinstance(stat, Stat)
         return _told(change, wanted, stat.version)
 
-    def _joining(self, member: int, by_id: bool) -> Broker:
-        """A live broker that may join. Raises Refused."""
+    def _joining(self, member: int) -> Broker:
+        """A live broker that may join. Raises Ineligible."""
         state = self._reach.state()
         if not state.is_live(member) or state.is_leaving(member):
-            raise Refused(_ineligible(by_id))
+            raise Ineligible
         return state.brokers[member]
 
 
@@ -164,9 +198,10 @@ def _same_start(broker: Broker) -> list[Check]:
     return [Check(documents.incarnation_path(broker.id), broker.incarnation)]
 
 
-def _ineligible(by_id: bool) -> ErrorCode:
-    """Versions 0 and 1 do not know the newer code."""
-    return ErrorCode.INELIGIBLE_REPLICA if by_id else ErrorCode.OPERATION_NOT_ATTEMPTED
+def _is_unknown(outcome: messages.TopicOutcome) -> bool:
+    """Whether the topic is named, as in versions 0 and 1, and nobody knows what became of a change there."""
+    codes = (one.error_code for one in outcome.partitions)
+    return outcome.topic_id == NO_UUID and ErrorCode.REQUEST_TIMED_OUT in codes
 
 
 def _told(

@@ -6,16 +6,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from strandline.base.types import KAFKAS, TopicPartition
+from strandline.controller.broker_channels import _answered
+from strandline.controller.control_requests import RequestBuilder
 from strandline.controller.planning import plans
 from strandline.controller.planning.decision_notes import standing
 from strandline.controller.planning.elections import first_state, is_intact, is_reborn, next_state
 from strandline.controller.planning.planner import plan
 from strandline.controller.planning.reassignment import _renewed
 from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
+from strandline.controller.requests import isr_changes
 from strandline.controller.requests.config_changes import (
     Alteration,
     AnySettings,
@@ -25,11 +29,17 @@ from strandline.controller.requests.config_changes import (
 )
 from strandline.controller.requests.own_settings import alter_own
 from strandline.protocol.apis import Api
-from strandline.protocol.errors import ErrorCode, InvalidConfig, NotController, StaleBrokerEpoch
+from strandline.protocol.errors import (
+    ErrorCode,
+    InvalidConfig,
+    NotController,
+    RequestTimedOut,
+    StaleBrokerEpoch,
+)
 from strandline.protocol.messages import control, producers
 from strandline.protocol.primitives import NO_UUID
 from strandline.zookeeper import documents
-from strandline.zookeeper.client import Create
+from strandline.zookeeper.client import Create, SetData, Unknown
 from strandline.zookeeper.config_nodes import read_overrides
 from strandline.zookeeper.znodes import read_state
 from tests.controller.cluster_harness import cluster, create, until
@@ -122,6 +132,30 @@ def test_a_leader_that_was_ours_and_is_kafkas_now_is_elected_once() -> None:
 def test_a_new_epoch_says_nothing_of_members_that_are_kafkas_now() -> None:
     told = _renewed(world(ours=OURS, theirs=THEIRS), known((1, 2), {1: 2, 2: 7}, leader=2))
     assert (told.leader_epoch, told.isr_epochs) == (5, {1: 2})
+
+
+def test_an_answer_counts_for_the_topics_that_it_names() -> None:
+    """Kafka's brokers answer LeaderAndIsr in an order of their own, and leave out nothing but topic names."""
+    topics = {name: Topic(name, UUID(int=number), {0: (2,)}) for number, name in enumerate("abc", 1)}
+    state = ClusterState(5, {2: THEIRS}, topics=topics)
+    roles = tuple(
+        plans.PartitionRole(TopicPartition(name, 0), topic.id, known((2,), {}, leader=2), (2,))
+        for name, topic in topics.items()
+    )
+    request = RequestBuilder(1, 5, "PLAINTEXT").leader_and_isr(state, plans.SendLeaderAndIsr(2, roles))
+    storage, stale = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.STALE_CONTROLLER_EPOCH
+    answer = control.LeaderAndIsrResponse(
+        topics=[
+            control.LeaderAndIsrTopicError(
+                topic_id=UUID(int=number),
+                partition_errors=[control.LeaderAndIsrPartitionError(partition_index=0, error_code=code)],
+            )
+            for number, code in ((3, ErrorCode.NONE), (1, storage), (9, storage), (2, stale))
+        ]
+    )
+    told = _answered(THEIRS, request, answer)
+    assert told.offline == {TopicPartition("a", 0)}
+    assert told.answered == {TopicPartition("a", 0), TopicPartition("c", 0)}
 
 
 # --- AlterPartition and AllocateProducerIds ----------------------------------------------------------
@@ -245,10 +279,64 @@ async def test_who_is_shutting_down_does_not_join(fake_broker: Any) -> None:
         assert told.error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
+def by_name(isr: list[int], epoch: int = 0, version: int = 0) -> Any:
+    """As Kafka 2.8 to 3.2 ask (AlterIsr)."""
+    wanted = control.PartitionChange(
+        partition_index=0, leader_epoch=epoch, partition_epoch=version, new_isr=isr
+    )
+    return [control.TopicChange(topic_name="t", partitions=[wanted])]
+
+
+async def test_an_earlier_leader_is_told_the_isr_as_it_stays(fake_broker: Any) -> None:
+    """Of any error that they do not know leaders of Kafka 2.8 and 3.0 never recover in the same epoch."""
+    async with beside(fake_broker) as (one, theirs):
+        await ask(one, theirs, by_name([2]))
+        await one.controller.controlled_shutdown(1, one.incarnation)
+        state, version = await read_state(one.zk, T0)
+        told = await ask(one, theirs, by_name([2, 1], state.leader_epoch, version))
+        assert (told.error_code, told.isr, told.partition_epoch) == (0, [2], version)
+        assert (told.leader_id, told.leader_epoch) == (2, state.leader_epoch)
+        assert (await read_state(one.zk, T0))[1] == version, "nothing was written"
+
+
+async def test_an_earlier_leader_is_told_so_when_one_that_joins_has_started_again(fake_broker: Any) -> None:
+    """The controller has not heard of it yet."""
+    async with beside(fake_broker) as (one, theirs):
+        await ask(one, theirs, by_name([2]))
+        counter = documents.IncarnationDocument(incarnation=2).data()
+        await one.zk.multi([SetData(documents.incarnation_path(1), counter, 1)])
+        told = await ask(one, theirs, by_name([2, 1], version=1))
+        assert (told.error_code, told.isr, told.partition_epoch) == (0, [2], 1)
+        id = one.controller.reach.state().topics["t"].id
+        told = await ask(one, theirs, change(id, [2, 1], version=1))
+        assert told.error_code == ErrorCode.INELIGIBLE_REPLICA
+
+
+@pytest.mark.parametrize("is_early", [True, False], ids=["2.8 to 3.2", "later"])
+async def test_what_nobody_knows_is_asked_again(
+    is_early: bool, fake_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an earlier leader as a whole: an error for one partition would be the last it hears of it."""
+
+    async def lost(zk: Any, partition: TopicPartition) -> Any:
+        raise Unknown("no answer")
+
+    async with beside(fake_broker) as (one, theirs):
+        id = one.controller.reach.state().topics["t"].id
+        with monkeypatch.context() as patch:
+            patch.setattr(isr_changes, "read_state", lost)
+            if is_early:
+                with pytest.raises(RequestTimedOut):
+                    await ask(one, theirs, by_name([2]))
+            else:
+                told = await ask(one, theirs, change(id, [2]))
+                assert told.error_code == ErrorCode.REQUEST_TIMED_OUT
+        told = await ask(one, theirs, by_name([2]) if is_early else change(id, [2]))
+        assert (told.error_code, told.isr) == (0, [2])
+
+
 async def test_a_topic_that_is_not_there_and_a_leader_of_an_earlier_start(fake_broker: Any) -> None:
     async with beside(fake_broker) as (one, theirs):
-        from uuid import UUID
-
         told = await ask(one, theirs, change(UUID(int=9), [2]))
         assert told.error_code == ErrorCode.UNKNOWN_TOPIC_ID
         theirs.epoch -= 1

@@ -15,7 +15,9 @@ from tests.mixed.conftest import SETTINGS
 from tests.mixed.test_mixed_cluster import jars
 
 CONTROLLER, VICTIM = 1, 2
-PARTITIONS = 6
+TOPICS, PARTITIONS = ("spread", "apart", "beside", "further"), 3
+ALL = [TopicPartition(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
+"""An odd number of each: the directories take turns, so each has other partitions of each topic."""
 WITHIN_S = 60.0
 SOON = {
     "replica.high.watermark.checkpoint.interval.ms": "1000",
@@ -25,15 +27,14 @@ SOON = {
 
 def states(znodes: Znodes) -> list[tuple[int, list[int]]]:
     """Leader and ISR of each partition."""
-    paths = [state_path(TopicPartition("spread", number)) for number in range(PARTITIONS)]
-    found = [znodes.document(path) for path in paths]
+    found = [znodes.document(state_path(tp)) for tp in ALL]
     return [(state["leader"], sorted(state["isr"])) for state in found]
 
 
 def write_everywhere(there: KafkaPlace, value: bytes) -> None:
     with Producer(there.bootstrap) as producer:
-        for number in range(PARTITIONS):
-            producer.send("spread", value, partition=number)
+        for tp in ALL:
+            producer.send(tp.topic, value, partition=tp.partition)
         producer.flush()
 
 
@@ -49,19 +50,18 @@ def test_others_lead_what_lies_in_a_failed_directory(ours: int, tmp_path: Path) 
         there.start()
         with Admin(there.cluster.brokers[CONTROLLER].address) as admin:
             wanted = {number: [VICTIM, CONTROLLER] for number in range(PARTITIONS)}
-            admin.create_topics([NewTopic("spread", assignments=wanted)])
+            for topic in TOPICS:
+                admin.create_topics([NewTopic(topic, assignments=wanted)])
         with Znodes(there.cluster.zookeeper) as znodes:
             assert znodes.controller() == CONTROLLER
-            whole = [(VICTIM, [1, 2])] * PARTITIONS
+            whole = [(VICTIM, [1, 2])] * len(ALL)
             until(lambda: states(znodes) == whole, WITHIN_S, "broker 2 leads all")
             write_everywhere(there, b"before")
-            lost = {number for number in range(PARTITIONS) if (failed / f"spread-{number}").exists()}
-            assert lost and len(lost) < PARTITIONS
+            lost = {tp for tp in ALL if (failed / str(tp)).exists()}
+            assert lost and len(lost) < len(ALL)
             failed.rename(failed.with_name("away"))
             failed.write_text("no directory")
-            left = [
-                (CONTROLLER, [CONTROLLER]) if number in lost else whole[0] for number in range(PARTITIONS)
-            ]
+            left = [(CONTROLLER, [CONTROLLER]) if tp in lost else whole[0] for tp in ALL]
             until(lambda: states(znodes) == left, WITHIN_S, "broker 1 leads what was there")
             write_everywhere(there, b"after")
             there.stop(VICTIM)
