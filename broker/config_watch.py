@@ -2,10 +2,11 @@
 
 So it does not matter who writes: the controller for a client, or a tool that writes to ZooKeeper itself. Each
 broker reads a notification once. Any broker that has known it for a quarter of an hour removes it: a broker
-that was away for longer has lost its session and reads everything again (topics come from the controller, its
-own config and those of groups from the reading below). Who is asked for settings looks once more before it
-answers, for another broker may have taken a change just now. Of more than NOTICES_MAX the oldest go earlier,
-for with each look every broker reads all names; but not before a session that was away must have ended.
+that was away for longer has lost its session and reads everything again (topics come from the controller,
+unless it is one of Apache Kafka; the rest from the reading below). Who is asked for settings looks once more
+before it answers, for another broker may have taken a change just now. Of more than NOTICES_MAX the oldest go
+earlier, for with each look every broker reads all names; but not before a session that was away must have
+ended.
 Left to others: what the configs mean (config/live.py, replicas/topic_configs.py), what the
 controller does then.
 """
@@ -43,7 +44,6 @@ KEPT_S = 15 * 60.0
 NOTICES_MAX = 1_000
 KEPT_LEAST_S, KEPT_LEAST_SESSIONS = 120.0, 3
 REMOVED_AT_ONCE = 100  # before it is looked for new ones
-VERSION_MAX = (1 << 31) - 1
 BROKERS, TOPICS, GROUPS = "brokers/", "topics/", "groups/"
 NODES_AT_ONCE = 500
 
@@ -126,6 +126,8 @@ class ConfigWatch:
             self._pending[BROKERS + documents.ALL_BROKERS] = None
             self._pending[f"{BROKERS}{self._config.started_with.broker_id}"] = None
             self._pending[GROUPS] = None
+            if self.topics is not None:
+                self._pending.update(dict.fromkeys(TOPICS + topic for topic in self.topics.unsent))
         self._due.set()
 
     async def _run(self) -> None:
@@ -223,16 +225,18 @@ class ConfigWatch:
             return name
 
     async def _overrides_of(self, topic: str) -> Overrides:
-        """The topic's overrides. That the node was removed is believed only when it is certain."""
+        """The topic's overrides. That there is no node, or an older one, is believed only when it is certain:
+        a controller of Kafka tells of a topic as soon as its leader has it.
+        """
         assert self.topics is not None
         path, known = documents.topic_config_path(topic), self.topics.of(topic)
         told = await read_overrides(self._zk, path)
-        if told.exists or not known.exists:
+        if told.exists and told.edition >= known.edition:
             return told
         try:
             await self._zk.multi([Check(path, -1)])  # goes to ZooKeeper's leader, which is never behind
         except MultiFailed:
-            return Overrides({}, known.born, VERSION_MAX)
+            return known.voided() if known.exists else NOTHING
         return await read_overrides(self._zk, path)
 
     # --- removing ----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from ..storage.directories.log_manager import Logs
 from ..storage.directories.workers import Crew, in_threads, one_by_one
 from ..storage.disk import Disk, RealDisk
 from ..zookeeper.client import ZkClient, ZkError
+from ..zookeeper.topic_lives import is_gone
 from .config.broker import BrokerConfig
 from .config.controller import controller_config
 from .config.groups import GroupSettings
@@ -250,7 +251,7 @@ class Node:
             self._random.randbytes,
         )  # fmt: skip
         producer_ids = ProducerIds(zk, config.id)
-        transactions = self._transactions(parts, cache, forwarder, producer_ids)
+        transactions = self._transactions(zk, parts, cache, forwarder, producer_ids)
         verification = self._verification(shared, cache, transactions)
         groups = self._groups(parts, cache, forwarder, verification)
         cleaners = self._cleaners(self.fail) if self._cleaners else ThreadCleaners(self._disk)
@@ -334,7 +335,12 @@ class Node:
         return groups
 
     def _transactions(
-        self, parts: ReplicaParts, cache: MetadataCache, forwarder: Forwarder, producer_ids: ProducerIds
+        self,
+        zk: ZkClient,
+        parts: ReplicaParts,
+        cache: MetadataCache,
+        forwarder: Forwarder,
+        producer_ids: ProducerIds,
     ) -> TransactionCoordinator:
         topic = InternalTopic(
             transaction_state_topic(self.config.transactions), cache.current, forwarder.submit
@@ -342,7 +348,7 @@ class Node:
         find, live = parts.replicas.get, self.live
         markers = MarkerSender(
             self.config.id, self.config.inter_broker_listener, cache.current, partial(write_marker, find),
-            Tasks("markers", self.fail),
+            Tasks("markers", self.fail), partial(is_gone, zk),
         )  # fmt: skip
         transactions = TransactionCoordinator(
             lambda: live.current.transactions, partial(append_surely, find), partial(when_committed, find),

@@ -15,6 +15,7 @@ from . import documents
 from .client import NoNode, Stat, ZkClient
 
 UNKNOWN = -1  # czxid and version of a node that does not exist, or when they were not given
+VERSION_MAX = (1 << 31) - 1
 
 
 class Overrides(NamedTuple):
@@ -33,6 +34,10 @@ class Overrides(NamedTuple):
     def exists(self) -> bool:
         """Whether the znode existed."""
         return self.version != UNKNOWN
+
+    def voided(self) -> Overrides:
+        """Nothing, and newer than all that was ever in this node: it is gone."""
+        return Overrides({}, self.born, VERSION_MAX)
 
 
 NOTHING = Overrides({})

@@ -12,12 +12,14 @@ Why: docs/decisions/0011-controller-pushes-topic-configs.md
 import asyncio
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import structlog
 
 from ...base.event import Event
 from ...base.types import TopicPartition
 from ...protocol.messages.control import LeaderAndIsrTopicState, UpdateMetadataTopicState
+from ...protocol.primitives import NO_UUID
 from ...storage.config import InvalidOption, TopicConfig
 from ...storage.directories.log_manager import Logs
 from ...zookeeper.config_nodes import NOTHING, UNKNOWN, Overrides
@@ -39,6 +41,8 @@ class TopicSettings:
         self._logs = logs
         self._hosted = hosted
         self._told: dict[str, Overrides] = {}
+        self._ids: dict[str, UUID] = {}  # of the topics that controllers have named, by name
+        self._by_kafkas = False  # the controller sends no settings
         self._resolved: dict[str, Resolved] = {}
         self.unsaid = Event[str]()  # the overrides of this topic must be read
 
@@ -50,14 +54,26 @@ class TopicSettings:
         """The topic's overrides, by their names."""
         return self.of(topic).names
 
+    @property
+    def unsent(self) -> list[str]:
+        """The topics whose settings this broker has to read itself."""
+        return sorted(self._told) if self._by_kafkas else []
+
     def told(self, state: LeaderAndIsrTopicState | UpdateMetadataTopicState, by_kafkas: bool = False) -> None:
         """Learn the overrides that the controller has sent. One of Apache Kafka sends none: those of a topic
-        that is new here are to be read (`unsaid`).
+        that is new here are to be read (`unsaid`). What was read of an earlier topic of this name is void.
         """
+        name, self._by_kafkas = state.topic_name, by_kafkas
+        known = self._ids.get(name, NO_UUID)
+        is_another = known != state.topic_id and NO_UUID not in (known, state.topic_id)
+        self._ids[name] = state.topic_id
         if by_kafkas and not state.configs and state.configs_born == UNKNOWN:
-            if state.topic_name not in self._told:
-                self._told[state.topic_name] = NOTHING
-                self.unsaid(state.topic_name)
+            if name not in self._told:
+                self._told[name] = NOTHING
+                self.unsaid(name)
+            elif is_another:
+                self.learn(name, self._told[name].voided())
+                self.unsaid(name)
             return
         names = {config.name: config.value for config in state.configs}
         self.learn(state.topic_name, Overrides(names, state.configs_born, state.configs_version))
@@ -78,6 +94,7 @@ class TopicSettings:
         if len(self._told) > len(topics):
             for topic in self._told.keys() - set(topics) - {tp.topic for tp in self._hosted}:
                 del self._told[topic]
+                self._ids.pop(topic, None)
                 self._resolved.pop(topic, None)
 
     def config_of(self, topic: str) -> TopicConfig:

@@ -6,7 +6,8 @@ when the last of its markers is committed: so a partition whose marker was not c
 follower in its ISR hangs, goes by a second connection until one is, and holds up only its like. What fails is
 routed again after a pause, to whoever leads the partition then. A partition that has no leader waits for one,
 however long. One that the cluster lacks for GONE_AFTER_S was deleted and needs no marker: not at once,
-because a broker that has just become coordinator may not have heard of a new topic yet. A request that is
+because a broker that has just become coordinator may not have heard of a new topic yet. Controllers of Apache
+Kafka never say that they have named all topics: with one ZooKeeper is asked. A request that is
 given up must not arrive later, when the producer may have begun another transaction with the same epoch: so
 such a connection is aborted (client/network/connection.py).
 Left to others: which markers (transaction.py), what a marker does to a partition (storage/log/).
@@ -14,7 +15,7 @@ Left to others: which markers (transaction.py), what a marker does to a partitio
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
@@ -34,6 +35,7 @@ from ...protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from ...protocol.schema import spec_of
+from ...zookeeper.client import ZkError
 from ..metadata.cache import Address, Picture
 from .state import Marking
 
@@ -54,6 +56,7 @@ WriteHere: TypeAlias = Callable[
 ]
 """`write_marker` of the replicas: partition, producer id and epoch, marker, what hears the result, deadline.
 """
+IsGone: TypeAlias = Callable[[str], Awaitable[bool]]  # whether the topic is deleted, for certain; or ZkError
 Open: TypeAlias = Callable[[Address], Any]  # a coroutine that makes a Connection
 
 
@@ -92,6 +95,7 @@ class MarkerSender:
         picture: Callable[[], Picture],
         write_here: WriteHere,
         tasks: Tasks,
+        is_gone: IsGone,
         open_connection: Open | None = None,
     ) -> None:
         """`listener` names the one between brokers; `picture` is the cluster as it is known now."""
@@ -100,6 +104,7 @@ class MarkerSender:
         self._picture = picture
         self._write_here = write_here
         self._tasks = tasks
+        self._is_gone = is_gone
         self._open = open_connection or self._connect
         self._channels: dict[tuple[int, bool], _Channel] = {}  # by broker, and whether for the late ones
         self._late: set[TopicPartition] = set()  # their last marker was not committed in time
@@ -130,21 +135,44 @@ class MarkerSender:
         if errand.marking.is_over or self._tasks.is_stopping:
             return None
         now, picture = self._now(), self._picture()
-        if picture.lacks(tp):
-            delivery.lacking_since = delivery.lacking_since if delivery.lacking_since is not None else now
-            if now - delivery.lacking_since >= GONE_AFTER_S:
-                logger.info("marker_dropped", partition=str(tp), producer_id=errand.marking.producer.id)
-                self._late.discard(tp)
-                return errand.heard(tp, ErrorCode.NONE)
-            return self.again(delivery)
-        delivery.lacking_since = None
         state = picture.partition(*tp)
-        if state is not None and state.leader == self._me:
+        if state is None:
+            delivery.lacking_since = delivery.lacking_since if delivery.lacking_since is not None else now
+            if now - delivery.lacking_since < GONE_AFTER_S:
+                return self.again(delivery)
+            if picture.is_whole:
+                return self._drop(delivery)
+            self._tasks.spawn(self._look_for(delivery), f"look-for-{tp}")
+            return None
+        delivery.lacking_since = None
+        if state.leader == self._me:
             return self._write(delivery, now)
-        address = picture.address(state.leader, self._listener) if state is not None else None
-        if state is None or address is None:
+        address = picture.address(state.leader, self._listener)
+        if address is None:
             return self.again(delivery)
         return self._channel(state.leader, address, tp in self._late).push(delivery)
+
+    def _drop(self, delivery: Delivery) -> None:
+        """The partition is gone: there is nothing to end in it."""
+        errand, tp = delivery.errand, delivery.partition
+        logger.info("marker_dropped", partition=str(tp), producer_id=errand.marking.producer.id)
+        self._late.discard(tp)
+        errand.heard(tp, ErrorCode.NONE)
+
+    async def _look_for(self, delivery: Delivery) -> None:
+        """Nobody has told us of the partition, nor that all were told."""
+        try:
+            is_gone = await self._is_gone(delivery.partition.topic)
+        except (ZkError, TimeoutError) as error:
+            logger.info("topic_not_looked_for", topic=delivery.partition.topic, reason=repr(error))
+            is_gone = False
+        if delivery.errand.marking.is_over:
+            return
+        if is_gone:
+            self._drop(delivery)
+        else:
+            delivery.lacking_since = None
+            self.again(delivery)
 
     def _write(self, delivery: Delivery, now: float) -> None:
         errand, producer = delivery.errand, delivery.errand.marking.producer

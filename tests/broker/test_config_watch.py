@@ -14,7 +14,16 @@ from strandline.broker.config.live import LiveConfig
 from strandline.broker.config_watch import ConfigWatch
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents
-from strandline.zookeeper.client import Create, Delete, Op, SessionEvent, SessionState, SetData, Unknown
+from strandline.zookeeper.client import (
+    Create,
+    Delete,
+    NoNode,
+    Op,
+    SessionEvent,
+    SessionState,
+    SetData,
+    Unknown,
+)
 from strandline.zookeeper.config_nodes import NOTHING, Overrides
 from tests.broker.cluster_harness import config
 from tests.patience import HANG_S
@@ -84,6 +93,7 @@ class Topics:
         self.known: dict[str, Overrides] = {}
         self.heard: list[str] = []
         self.unsaid = Event[str]()
+        self.unsent: list[str] = []  # by the controller, which is one of Apache Kafka
 
     def of(self, topic: str) -> Overrides:
         return self.known.get(topic, NOTHING)
@@ -357,5 +367,55 @@ def test_settings_that_a_controller_of_kafkas_has_not_sent_are_read() -> None:
         topics.unsaid("bare")
         await until(lambda: topics.heard == ["t", "bare"])
         assert topics.known["t"].names == {"retention.ms": "5"} and topics.known["bare"] == NOTHING
+
+    play(story)
+
+
+def test_settings_that_nobody_sends_are_read_again_after_a_lost_session() -> None:
+    """The notification of a change in between may be gone by then."""
+
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        session.put("/config/topics/t", retention_ms="5")
+        topics.unsaid("t")
+        await until(lambda: topics.heard == ["t"])
+        session.put("/config/topics/t", retention_ms="7")
+        session.tell(SessionEvent(SessionState.CONNECTED, 2))
+        await until(lambda: not watch._due.is_set())
+        assert topics.known["t"].names == {"retention.ms": "5"}, "a controller of ours sends them"
+        topics.unsent = ["t"]
+        session.tell(SessionEvent(SessionState.CONNECTED, 3))
+        await until(lambda: topics.known["t"].names == {"retention.ms": "7"})
+
+    play(story)
+
+
+def test_what_a_server_that_lags_behind_tells_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller of Kafka tells of a topic as soon as it is made: the node may not be everywhere yet, or
+    still be that of an earlier topic of this name.
+    """
+
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        path = "/config/topics/t"
+        session.put(path, retention_ms="5")
+        before = session.server.get(path, 1, None)
+        session.do(Delete(path, 0))
+        session.put(path, retention_ms="7")
+        read, stale = session.get, [None]
+
+        async def lagging(asked: str, watch: Any = None) -> Any:
+            found = await read(asked, watch)
+            if asked != path or not stale:
+                return found
+            if (there := stale.pop()) is None:
+                raise NoNode(path)
+            return there
+
+        monkeypatch.setattr(session, "get", lagging)
+        topics.unsaid("t")
+        await until(lambda: topics.known.get("t", NOTHING).names == {"retention.ms": "7"})
+        topics.known["t"] = Overrides({}, before[1].czxid, 0).voided()
+        stale.append(before)
+        topics.unsaid("t")
+        await until(lambda: topics.known["t"].names == {"retention.ms": "7"})
 
     play(story)

@@ -1,6 +1,7 @@
 """Readings of a topic's settings come late and on two ways: the newer one holds, and replicas follow it."""
 
 from pathlib import Path
+from uuid import UUID
 
 from strandline.protocol.messages.control import TopicConfigEntry, UpdateMetadataTopicState
 from strandline.storage.log.checkpoints import TOPIC_CONFIG, read_topic_config
@@ -84,3 +85,33 @@ async def test_a_controller_of_kafkas_sends_no_settings(tmp_path: Path) -> None:
         settings.learn(TOPIC, Overrides({"retention.ms": "7"}, 30, 2))
         settings.told(bare, by_kafkas=True)
         assert asked == [TOPIC] and settings.of(TOPIC).names == {"retention.ms": "7"}
+
+
+async def test_settings_of_an_earlier_topic_of_the_name_are_void(tmp_path: Path) -> None:
+    """A controller of Kafka names the new topic with its id, and says nothing of its settings. Its replica is
+    told before anything else is, so nothing has been forgotten yet.
+    """
+    async with cluster(tmp_path, 1) as stage:
+        member, asked = stage.members[1], list[str]()
+        await stage.elect(1, [1])
+        settings = member.parts.settings
+        settings.unsaid.subscribe(asked.append)
+        first, second = (
+            UpdateMetadataTopicState(topic_name=TOPIC, topic_id=UUID(int=id), partition_states=[])
+            for id in (7, 8)
+        )
+        settings.told(first, by_kafkas=True)
+        settings.learn(TOPIC, Overrides({"retention.ms": "5"}, 30, 2))
+        settings.told(first, by_kafkas=True)
+        assert member.partition.log.config.retention_ms == 5 and settings.unsent == [TOPIC]
+        asked.clear()
+        settings.told(second, by_kafkas=True)
+        settings.told(second, by_kafkas=True)
+        assert asked == [TOPIC] and settings.of(TOPIC).names == {}
+        assert member.partition.log.config.retention_ms == 7 * 24 * 3600 * 1000
+        settings.learn(TOPIC, Overrides({"retention.ms": "5"}, 30, 2))
+        assert settings.of(TOPIC).names == {}, "a server that lags behind has still the old node"
+        settings.learn(TOPIC, Overrides({"retention.ms": "6"}, 31, 0))
+        assert settings.of(TOPIC).names == {"retention.ms": "6"}
+        settings.told(second)
+        assert settings.unsent == []

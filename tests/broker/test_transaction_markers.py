@@ -30,6 +30,7 @@ from strandline.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from strandline.zookeeper.client import Unknown, ZkError
 
 ME, OTHER, THIRD = 1, 2, 3
 X, Y, Z = TopicPartition("x", 0), TopicPartition("y", 0), TopicPartition("z", 0)
@@ -93,10 +94,13 @@ class Stage:
     heard: list[tuple[TopicPartition, ErrorCode]] = field(default_factory=list)
     unreachable: bool = False
     looks: int = 0  # at who leads
+    is_kafkas: bool = False  # the controller, which never says that it has named all topics
+    gone: dict[str, bool | ZkError] = field(default_factory=dict)  # what ZooKeeper says of topics
+    looked_for: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.sender = MarkerSender(
-            BrokerId(ME), "INTERNAL", self.picture, self.write, Tasks("markers"), self.open
+            BrokerId(ME), "INTERNAL", self.picture, self.write, Tasks("markers"), self.is_gone, self.open
         )
 
     def picture(self) -> Picture:
@@ -125,9 +129,16 @@ class Stage:
         ]
         request = UpdateMetadataRequest(
             controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=topics, live_brokers=brokers,
-            type=2,
+            type=0 if self.is_kafkas else 2,
         )  # fmt: skip
         return Picture().updated(request)
+
+    async def is_gone(self, topic: str) -> bool:
+        self.looked_for.append(topic)
+        answer = self.gone[topic]
+        if isinstance(answer, ZkError):
+            raise answer
+        return answer
 
     def write(
         self,
@@ -313,6 +324,25 @@ async def test_a_deleted_partition_needs_no_marker(stage: Stage) -> None:
     finally:
         markers.GONE_AFTER_S = before
     assert len(stage.peers[0].asked) == 1
+
+
+@plays
+async def test_under_a_controller_of_kafka_zookeeper_says_that_a_partition_is_deleted(stage: Stage) -> None:
+    """The transaction was never complete, and its producer could not begin another one."""
+    stage.is_kafkas, stage.gone["y"] = True, Unknown()
+    before, markers.GONE_AFTER_S = markers.GONE_AFTER_S, 0.02
+    try:
+        del stage.leaders[Y]
+        stage.send(Y)
+        await stage.until(lambda: len(stage.looked_for) == 2)
+        stage.gone["y"] = False
+        await stage.until(lambda: len(stage.looked_for) == 4)
+        assert stage.heard == [], "it is there, and will be heard of"
+        stage.gone["y"] = True
+        await stage.until(lambda: stage.heard == [(Y, ErrorCode.NONE)])
+    finally:
+        markers.GONE_AFTER_S = before
+    assert not stage.peers
 
 
 @plays
