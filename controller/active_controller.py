@@ -18,6 +18,7 @@ from ..base.tasks import Tasks
 from ..base.types import TopicPartition
 from ..protocol.errors import NotController
 from ..zookeeper.client import MultiFailed, Unknown, ZkClient, ZkError
+from ..zookeeper.topic_lives import remove_orphans
 from ..zookeeper.znodes import ControllerMoved, ControllerTerm
 from .assignment_nodes import restore_partitions
 from .broker_channels import Announcer, Reports
@@ -58,6 +59,7 @@ class ActiveController:
         decision_notes: DecisionNotes | None = None,
         policy: Callable[[], ElectionPolicy] = ElectionPolicy,
         trusts_until_s: float = float("-inf"),
+        deletes_topics: bool = True,
     ) -> None:
         self.state = ClusterState(term.epoch, unclean=unclean, strategy=policy().strategy)
         self.term = term
@@ -71,7 +73,7 @@ class ActiveController:
         reports = Reports(self.post, self.end, self._doubts, self._channel_failed)
         self.announcer = Announcer(sender, patience, reports, Challenger(zk), trusts_until_s)
         self._brokers = BrokerWatch(zk)
-        self._topics = TopicWatch(zk, term, random_bytes)
+        self._topics = TopicWatch(zk, term, random_bytes, deletes_topics)
         self._isrs = IsrWatch(zk, term)
         self._log_dirs = LogDirWatch(zk, term)
         self.reach = Reach(
@@ -116,6 +118,7 @@ class ActiveController:
         self._tasks.spawn(self._watch(self._requests.due, self._requests.look), "reassign-partitions")
         self._tasks.spawn(self._watch(self.elections.due, self.elections.look), "preferred-election")
         self._tasks.spawn(self.elections.keep_balance(), "balance")
+        self._tasks.spawn(self._tidy_up(), "tidy-up")
         self._isrs.due.set()
         self._log_dirs.due.set()
         self._requests.due.set()
@@ -353,6 +356,19 @@ class ActiveController:
         while not self._ended:
             try:
                 await restore_partitions(self._zk, self.term, command)
+                return
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+            except ControllerMoved as moved:
+                self.end(str(moved))
+
+    async def _tidy_up(self) -> None:
+        """Remove what topics have left that a controller of Apache Kafka has deleted."""
+        while not self._ended:
+            try:
+                if count := await remove_orphans(self._zk, self.term):
+                    logger.info("orphaned_nodes_removed", count=count)
                 return
             except Unknown:
                 await asyncio.sleep(RETRY_S)

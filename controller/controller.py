@@ -65,6 +65,7 @@ class ControllerOptions:
     session_timeout_s: float = 18.0
     check_configs: ConfigCheck = any_configs
     catalogue: Catalogue = field(default_factory=AnySettings)
+    deletes_topics: bool = True  # also those that are to be deleted by a node in ZooKeeper
     isr_order: bool = False  # elect by the order of the ISR, as the oldest semantics profile does
 
 
@@ -328,6 +329,7 @@ class Controller:
         active = ActiveController(
             self._zk, term, sender, self._config.patience, self._wake, self._random_bytes,
             self._policy().unclean, self.decision_notes, self._policy, trusts_until_s,
+            self._config.deletes_topics,
         )  # fmt: skip
         active.state = replace(active.state, isr_order=self._config.isr_order, min_isr=min_isr)
         self._former.append(active)  # until it is certain that the term has begun

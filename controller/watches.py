@@ -121,13 +121,23 @@ def broker_of(broker: int, registration: documents.RegistrationDocument, stat: S
 class TopicWatch:
     """Topics that come, grow and go, and the topics to be deleted. One that an old tool has made is given the
     id that it lacks, as by Kafka's controllers (KIP-516): followers ask for topics by their ids.
+
+    Old tools ask for a deletion by a node, without asking a broker. Where topics must not be deleted such a
+    request is removed, as by Kafka's controllers, and nothing else happens.
     """
 
-    def __init__(self, zk: ZkClient, term: ControllerTerm, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        zk: ZkClient,
+        term: ControllerTerm,
+        random_bytes: Callable[[int], bytes],
+        deletes_topics: bool = True,
+    ) -> None:
         self.due = asyncio.Event()
         self._zk = zk
         self._term = term
         self._random_bytes = random_bytes
+        self._deletes_topics = deletes_topics
         self._watches = Watches(self._touched)
         self._known: set[str] = set()
         self._touched_topics: set[str] = set()
@@ -178,9 +188,13 @@ class TopicWatch:
             events.append(plans.TopicsRead(topics, frozenset(gone)))
         if broken := frozenset(one for one in found if isinstance(one, TopicPartition)):
             events.append(plans.StatesRead({}, broken))
-        if deleting := frozenset(doomed) & names:
+        deleting = frozenset(doomed) & names
+        if deleting and not self._deletes_topics:
+            logger.warning("topic_deletion_disabled", topics=sorted(deleting))
+            deleting = frozenset()
+        if deleting:
             events.append(plans.DeletionsWanted(deleting))
-        for name in sorted(frozenset(doomed) - names):
+        for name in sorted(frozenset(doomed) - deleting):
             await self._forget_request(name)
         return events
 
@@ -225,7 +239,7 @@ class TopicWatch:
             return NOTHING
 
     async def _forget_request(self, name: str) -> None:
-        """Remove a request to delete a topic that does not exist."""
+        """Remove a request to delete a topic that does not exist, or must not be deleted."""
         path = documents.delete_topic_path(name)
         stat = await self._zk.exists(path)
         if stat is not None:

@@ -59,5 +59,6 @@ def controller_config(live: LiveConfig) -> ControllerOptions:
         session_timeout_s=config.zookeeper.session_timeout_ms / 1000,
         check_configs=check_topic,
         catalogue=KnownOptions(lambda: live.current.groups),
+        deletes_topics=config.controller.delete_topic_enable,
         isr_order=config.semantics.election_order is ElectionOrder.ISR,
     )

@@ -27,6 +27,11 @@ class MemoryZkClient:
         await self._asked(path)
         return self.server.get(path, self.session_id, watch)
 
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        for path in paths:
+            await self._asked(path)
+        return self.server.get_many(paths)
+
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         await self._asked(path)
         return self.server.exists(path, self.session_id, watch)

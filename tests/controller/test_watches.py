@@ -123,3 +123,21 @@ async def test_a_topic_that_an_old_tool_has_made_is_given_an_id() -> None:
     assert (kept.uuid, kept.version) == (topic.id, 3)
     (again,) = await TopicWatch(cast(Any, zk), term, randbytes).look()
     assert again == read, "the next controller finds the same topic"
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+async def test_a_deletion_that_an_old_tool_asks_for_is_refused_where_topics_must_not_be_deleted(
+    deletes: bool,
+) -> None:
+    """`kafka-topics --zookeeper --delete` asks no broker. Kafka's controllers take the request away, too."""
+
+    zk = MemoryZkClient(SimZooKeeper())
+    await znodes.ensure_paths(cast(Any, zk))
+    path, wanted = documents.topic_path("t"), documents.delete_topic_path("t")
+    await zk.multi([Create(path, documents.TopicDocument(partitions={0: [1]}).data()), Create(wanted, b"")])
+    term = await znodes.elect(cast(Any, zk), 1, 0)
+    assert term is not None
+    watch = TopicWatch(cast(Any, zk), term, randbytes, deletes)
+    events = [event for event in await watch.look() if isinstance(event, plans.DeletionsWanted)]
+    assert events == ([plans.DeletionsWanted(frozenset({"t"}))] if deletes else [])
+    assert (await zk.exists(wanted) is not None) is deletes and await zk.exists(path) is not None
