@@ -64,8 +64,11 @@ class Picture:
     is_whole: bool = False
     """An update has named all topics that exist, so a topic that is not here does not exist. One of our
     controllers says so; those of Apache Kafka do not, but the first time that they tell a broker of topics
-    they tell it of all, and later of every change.
+    they tell it of all, and later of every change. Only one that is elected while this broker knows nothing
+    yet tells it in a second update of partitions whose replicas are all away.
     """
+    is_said_whole: bool = False
+    """A controller of ours has said so. Nothing may be given up for good because of what is only assumed."""
     described: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     """A cache of what was derived from this picture, for any code that derives; it goes with the picture."""
 
@@ -85,11 +88,12 @@ class Picture:
             request.controller_id,
             request.controller_epoch,
             self.is_whole or request.type == FULL_UPDATE or (by_kafkas and bool(request.topic_states)),
+            self.is_said_whole or request.type == FULL_UPDATE,
         )
 
     def lacks(self, tp: TopicPartition) -> bool:
-        """Whether this partition surely does not exist. False until an update has named all topics."""
-        return self.is_whole and self.partition(*tp) is None
+        """Whether this partition surely does not exist. False until one of our controllers has named all."""
+        return self.is_said_whole and self.partition(*tp) is None
 
     def gone_since(self, before: "Picture", request: UpdateMetadataRequest) -> list[TopicPartition]:
         """The partitions of `before` that this update deleted. A topic created again, with the same name and

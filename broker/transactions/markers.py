@@ -140,7 +140,7 @@ class MarkerSender:
             delivery.lacking_since = delivery.lacking_since if delivery.lacking_since is not None else now
             if now - delivery.lacking_since < GONE_AFTER_S:
                 return self.again(delivery)
-            if picture.is_whole:
+            if picture.is_said_whole:
                 return self._drop(delivery)
             self._tasks.spawn(self._look_for(delivery), f"look-for-{tp}")
             return None
