@@ -172,7 +172,10 @@ class ConfigWatch:
         except NoNode:
             return
         try:
-            self._pending[documents.parse(documents.ConfigChangeDocument, data).path] = None
+            entity = documents.parse(documents.ConfigChangeDocument, data).path
+            if not {".", ".."}.isdisjoint(entity.split("/")):
+                raise documents.BadDocument(f"{entity!r} is no entity")
+            self._pending[entity] = None
         except documents.BadDocument as bad:
             logger.error("znode_malformed", path=path, reason=str(bad))
         self._seen[name] = (self._loop.time(), stat.version)

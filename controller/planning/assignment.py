@@ -93,9 +93,14 @@ def check_assignment(
     return {number: tuple(replicas) for number, replicas in sorted(chosen.items())}
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether a topic may have this name; no other one may become part of a path."""
+    return name not in ("", ".", "..") and len(name) <= TOPIC_NAME_LENGTH_MAX and bool(TOPIC_NAME.match(name))
+
+
 def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
     """Raises InvalidTopic; also for a name that differs from another only in '.' and '_'."""
-    if name in ("", ".", "..") or len(name) > TOPIC_NAME_LENGTH_MAX or not TOPIC_NAME.match(name):
+    if not is_topic_name(name):
         raise InvalidTopic(
             f"{name[:300]!r} is not a topic name: expected 1 to {TOPIC_NAME_LENGTH_MAX} "
             "characters of a-z A-Z 0-9 . _ -"

@@ -24,7 +24,7 @@ from ...zookeeper import documents
 from ...zookeeper.client import Unknown, ZkClient, ZkError
 from ..assignment_nodes import assignment_of, change_assignments
 from ..planning import plans
-from ..planning.assignment import Assignment
+from ..planning.assignment import Assignment, is_topic_name
 from ..planning.reassignment import is_out, wanted
 from ..planning.state import ClusterState
 from ..watches import Watches, read_states
@@ -186,8 +186,8 @@ class ReassignmentWriter:
 
     async def _move(self, name: str, asked: Mapping[int, Sequence[int] | None]) -> tuple[int, Refusals]:
         refused: Refusals = {}
-        if not name:
-            raise UnknownTopicOrPartition("a topic without a name does not exist")  # nor has it a znode
+        if not is_topic_name(name):
+            raise UnknownTopicOrPartition(f"{name[:300]!r} is no name of a topic")
         is_ending = name in self._reach.state().deletions
         versions: list[int] = []
 

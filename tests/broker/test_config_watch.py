@@ -258,11 +258,14 @@ def test_what_does_not_concern_us_and_what_is_broken_is_passed_over() -> None:
         session.notify({"version": 2, "entity_path": "brokers/2"})
         session.do(Create("/config/topics/u", b"no json"))
         session.notify({"version": 2, "entity_path": "topics/u"})
+        for no_name in ("topics/..", "groups/.", "topics/../brokers"):  # a client of ZooKeeper raises at once
+            session.notify({"version": 2, "entity_path": no_name})
         session.put("/config/topics/t", retention_ms="5")
         session.notify({"version": 2, "entity_path": "topics/t"})
         await until(lambda: topics.of("t").exists)
         assert topics.of("u") == NOTHING
-        assert len(session.changes()) == 5
+        assert not [path for path in session.reads if "/." in path]
+        assert len(session.changes()) == 8
 
     play(story)
 

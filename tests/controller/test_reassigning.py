@@ -150,7 +150,7 @@ async def test_what_cannot_be_is_refused(
         ((refused, message),) = await move(brokers[1], {0: target})
         assert refused == code and why in message
         assert [c for c, _ in await move(brokers[1], {5: [1]})] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        for name in ("u", ""):
+        for name in ("u", "", ".", "..", "../t", "t/partitions", "a\0", "x" * 30_000):
             answers = await move(brokers[1], {0: [1]}, name)
             assert [c for c, _ in answers] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
