@@ -10,10 +10,13 @@ the ratio to the best of each other client for the same kind of work.
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 from pathlib import Path
+
+from strandline.local.owned import mark
 
 from .client_drivers import CONSUME, PRODUCE
 from .drivers import create_topic, produce_at_least
@@ -53,6 +56,7 @@ def run(system: System, way: str, size: int, seconds: float, there: int) -> tupl
     done = subprocess.run(
         [sys.executable, "-m", "bench.client_drivers", json.dumps(asked)],
         cwd=Path(__file__).resolve().parents[1],
+        env={**os.environ, **mark()},
         capture_output=True,
         text=True,
         timeout=RUN_MAX_S,

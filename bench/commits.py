@@ -27,6 +27,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
+from strandline.local.owned import temporary_prefix
+
 from .drivers import Load, batch_of, cannon, create_topic, leader_of, produce
 from .systems import Strandline
 from .tables import number
@@ -156,7 +158,7 @@ def main() -> int:
     heads += [head for each in options.versions[1:] for head in (f"{each}: CPU to the first", "rate")]
     sys.stdout.write(f"| | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 1)}\n")
     for brokers in sorted({row.brokers for row in wanted}):
-        with tempfile.TemporaryDirectory(prefix="bench-") as directory, ExitStack() as running:
+        with tempfile.TemporaryDirectory(prefix=temporary_prefix()) as directory, ExitStack() as running:
             warm_memory(Path(directory))
             systems = [
                 Version(each, Path(directory) / str(place), brokers)

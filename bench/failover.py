@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from strandline.local.owned import temporary_prefix
 from strandline.protocol.connection import ClientEnd
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -280,7 +281,7 @@ def main() -> None:
     given = parser.parse_args()
     for name in given.system:
         for partitions in given.partitions:
-            with tempfile.TemporaryDirectory() as scratch:
+            with tempfile.TemporaryDirectory(prefix=temporary_prefix()) as scratch:
                 folder = (given.keep or Path(scratch)) / f"{name}-{partitions}"
                 folder.mkdir(parents=True, exist_ok=True)
                 run(SYSTEMS[name], partitions, given.only, folder)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from strandline.client.sync import Admin
 from strandline.local.cluster import LocalCluster
+from strandline.local.owned import temporary_prefix
 
 from .gap_clients import CLIENTS, Client
 
@@ -106,8 +107,8 @@ def one(topic: str, name: str, brokers: int) -> dict[str, float]:
         "offsets.topic.replication.factor": str(brokers),
         "min.insync.replicas": str(min(brokers, 2)),
     }
-    with tempfile.TemporaryDirectory() as scratch:
-        cluster = LocalCluster(Path(scratch), brokers, settings=settings)
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix()) as scratch:
+        cluster = LocalCluster(Path(scratch), brokers, settings=settings, owned=True)
         client = Client(name, cluster.bootstrap, TOPIC)
         try:
             return run(topic, client, cluster)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from strandline.client.sync import Admin
 from strandline.local.cluster import LocalCluster
+from strandline.local.owned import temporary_prefix
 
 from .gap_clients import CLIENTS, PROBES, Client, client
 
@@ -110,7 +111,7 @@ def _until(condition: Callable[[], bool], what: str) -> None:
 def run(names: list[str], kills: int, directory: Path) -> list[dict[str, float]]:
     """One cluster, all clients, so many accidents."""
     settings = {"min.insync.replicas": "2", "offsets.topic.replication.factor": "3"}
-    with LocalCluster(directory, 3, settings=settings) as cluster:
+    with LocalCluster(directory, 3, settings=settings, owned=True) as cluster:
         with Admin(cluster.bootstrap) as admin:
             admin.create_topic(TOPIC, 1, 3)
         clients = [client(name, cluster.bootstrap, TOPIC) for name in names]
@@ -153,7 +154,7 @@ def main() -> None:
     parser.add_argument("--clients", nargs="+", choices=[*CLIENTS, *PROBES], default=[*CLIENTS, *PROBES])
     parser.add_argument("--keep", type=Path, help="directory for data and logs, kept afterwards")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix()) as scratch:
         tell(run(given.clients, given.kills, given.keep or Path(scratch)))
 
 

@@ -5,6 +5,7 @@ the JVM flags of Kafka's own start script and a log that is quiet: without a con
 at DEBUG into nothing, at half of Kafka's speed.
 """
 
+import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
@@ -12,6 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from strandline.local.owned import mark
 
 from .jars import fetched
 from .system import System
@@ -105,7 +108,9 @@ class KafkaProcess:
         """Start a program of this release; what it says is in `broker.log`."""
         line = self.command(flags, main, *arguments)
         with (self.folder / "broker.log").open("ab") as log:
-            return subprocess.Popen(line, stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(
+                line, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **mark()}
+            )
 
     def start(self) -> None:
         self.child = self.launch(STOCK_FLAGS, "kafka.Kafka", str(self.config))

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from strandline.client.sync import Producer
+from strandline.local.owned import temporary_prefix
 from strandline.protocol.columns import runs
 from strandline.storage.segment.file_names import LOG, file_name
 
@@ -35,7 +36,7 @@ SETTINGS = {"log.cleaner.backoff.ms": "1000"}
 def clean(kind: type[Kafka], directory: Path, name: str, sources: list[tuple[int, int]]) -> list[str]:
     """What this Kafka says of the cleaning of this log."""
     with (
-        tempfile.TemporaryDirectory(prefix="kafka-compaction-") as folder,
+        tempfile.TemporaryDirectory(prefix=temporary_prefix()) as folder,
         kind(Path(folder), 1, SETTINGS, {kind.log_of_cleaner: "INFO"}) as kafka,
     ):
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})

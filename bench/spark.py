@@ -14,6 +14,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from strandline.local.owned import mark
+
 from .drivers import create_topic, produce_at_least
 from .jars import fetched
 from .system import System
@@ -39,7 +41,8 @@ def w20(kind: type[System]) -> Figures:
         create_topic(system.bootstrap, "w20", 2, 1)
         produce_at_least(system.bootstrap, "w20", value=VALUE, records=ROWS, **BIG)
         line = [sys.executable, "-m", "bench.spark", system.bootstrap, kind.spark_source]
-        done = subprocess.run(line, stdout=subprocess.PIPE, check=True, timeout=SPARK_MAX_S)
+        environment = {**os.environ, **mark()}
+        done = subprocess.run(line, stdout=subprocess.PIPE, check=True, timeout=SPARK_MAX_S, env=environment)
         figures: Figures = json.loads(done.stdout.splitlines()[-1])
         return figures
 

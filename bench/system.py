@@ -1,6 +1,7 @@
 """A system under measurement: what each one offers to the workloads, whoever wrote its brokers.
 
-All are told the same settings of the same meaning; all are killed at the end of a workload.
+All are told the same settings of the same meaning; all are killed at the end of a workload, and also if the
+process that measures is killed itself.
 """
 
 import os
@@ -16,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from strandline.local.cluster import last_words
 from strandline.local.embedded_zookeeper import START_S, Zookeeper
+from strandline.local.owned import mark
 from strandline.local.ports import free_ports
 from strandline.local.processes import machine_is_slower
 
@@ -76,6 +78,8 @@ class System:
     def __init__(self, directory: Path, brokers: int, more: Mapping[str, str] | None = None) -> None:
         self.directory, self.count = directory, brokers
         self.zookeeper = Zookeeper(directory / "zookeeper", tick_ms=2000) if self.uses_zookeeper else None
+        if self.zookeeper is not None:
+            self.zookeeper.environment = mark()
         self.settings = {**settings(brokers), **(more or {})}
         ports = free_ports(2 * brokers)
         self.ports = {id: (ports[2 * id - 2], ports[2 * id - 1]) for id in range(1, brokers + 1)}

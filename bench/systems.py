@@ -6,6 +6,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from strandline.local.owned import mark
 from strandline.local.processes import BrokerProcess
 
 from .kafka import RELEASES, Kafka41
@@ -24,8 +25,11 @@ class Strandline(System):
     def __init__(self, directory: Path, brokers: int, more: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, brokers, more)
         assert self.zookeeper is not None
+        address = self.zookeeper.address
         self.processes = {
-            id: BrokerProcess(id, self.folder(id), port, inner, self.zookeeper.address, dict(self.settings))
+            id: BrokerProcess(
+                id, self.folder(id), port, inner, address, dict(self.settings), environment=mark()
+            )
             for id, (port, inner) in self.ports.items()
         }
 

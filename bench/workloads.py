@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from strandline.local.owned import temporary_prefix
+
 from .drivers import (
     Load,
     batch_of,
@@ -45,7 +47,7 @@ KILL_AT_S = 3
 @contextmanager
 def running(kind: type[System], brokers: int) -> Iterator[System]:
     """A fresh system in a directory of its own, gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix()) as directory:
         warm_memory(Path(directory))
         with kind(Path(directory), brokers) as system:
             yield system

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from strandline.local.cluster import LocalCluster, find
+from strandline.local.owned import temporary_prefix
 from strandline.testing.history import judge
 from strandline.testing.workload import Workload
 
@@ -29,9 +30,9 @@ def main() -> None:
     wanted = {int(number) for number in asked.only.split(",") if number}
     asked.into.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # no broker outlives it
-    with tempfile.TemporaryDirectory(prefix="strandline-drills-") as folder:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix()) as folder:
         home = Path(folder)
-        cluster = LocalCluster(home / ".strandline", 3)
+        cluster = LocalCluster(home / ".strandline", 3, owned=True)
         try:
             cluster.start()
             cluster.save()

@@ -16,6 +16,7 @@ from strandline.cli.replay.clocks import corrections
 from strandline.cli.replay.moments import Moment, in_order
 from strandline.cli.replay.sources import found_in
 from strandline.local.cluster import find
+from strandline.local.owned import mark
 from strandline.testing.workload import Workload
 
 from .picture import Held, Mark, Story, merged
@@ -59,14 +60,15 @@ STARTS_WITHOUT = {2: "strandline kill 2"}
 
 
 class Shell:
-    """A shell of a person whose home has the cluster; it lives through one drill, with its variables."""
+    """A shell of a person whose home has the cluster; it lives through one drill, with its variables. What
+    its commands start ends with us."""
 
     def __init__(self, home: Path) -> None:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._process = subprocess.Popen(
             ["bash"],
             cwd=home,
-            env={**os.environ, "HOME": str(home), "PATH": path},
+            env={**os.environ, **mark(), "HOME": str(home), "PATH": path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
