@@ -367,7 +367,7 @@ class ControllerConfig(BaseModel, frozen=True, extra="forbid"):
         ),
     )
     unclean_recovery_timeout_ms: int = option(
-        60_000,
+        300_000,
         ge=0,
         kafka="unclean.recovery.timeout.ms",
         restart=False,

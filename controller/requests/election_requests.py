@@ -49,7 +49,7 @@ class ElectionPolicy:
 
     unclean: bool = False
     strategy: Strategy = Strategy.BALANCED
-    recovery_timeout_s: float = 60.0
+    recovery_timeout_s: float = 300.0
     balance: bool = True
     balance_every_s: float = 300.0
     imbalance_percentage: int = 10

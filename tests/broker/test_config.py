@@ -6,6 +6,7 @@ from strandline.broker.config.broker import OPTIONS, BrokerConfig
 from strandline.broker.config.document import render
 from strandline.broker.config.files import OPTIONS_WITHOUT_EFFECT, load
 from strandline.broker.errors import BrokerConfigError
+from strandline.controller.requests.election_requests import ElectionPolicy
 from strandline.replication.profiles import PROFILES, TODAY
 
 BASE = "broker.id=1\nlog.dirs=/data/a\nzookeeper.connect=127.0.0.1:2181/kafka\n"
@@ -33,6 +34,12 @@ group.initial.rebalance.delay.ms=0
 """
 
 OLDEST = "strandline.semantics.profile=0.8\nstrandline.semantics.accept.loss=true\n"
+
+
+def test_replicas_outside_of_the_isr_are_waited_for_as_in_kip_966() -> None:
+    """They may be late after a loss of power, with records that nobody else has."""
+    assert load(BASE).config.controller.unclean_recovery_timeout_ms == 300_000
+    assert ElectionPolicy().recovery_timeout_s == 300
 
 
 def mistakes(text: str, **sources: object) -> tuple[str, ...]:
