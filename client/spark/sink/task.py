@@ -29,7 +29,7 @@ from .option_table import is_topic
 from .options import SinkOptions
 from .produce import TaskProducer, Written, forget, producer_for
 from .route import Router, batches
-from .transactions import OpenTransaction, TaskTransaction, Work
+from .transactions import Amount, OpenTransaction, TaskTransaction, Work
 from .trouble import BadRow, NotWritten
 
 log = get_logger(__name__)
@@ -69,6 +69,7 @@ class _Task:
         self._columns = columns
         self._router = Router(options.spread, options.batch_bytes, Random())
         self._row = 0  # the first of the block
+        self._content = 0  # bytes of keys and values before it
         self._lanes = 1
 
     def run(self, rows: Iterator[pa.RecordBatch]) -> TaskDone:
@@ -81,14 +82,36 @@ class _Task:
         work = Work.of_task(self._write_id)
         transaction = TaskTransaction(cluster_for(self._options.cluster), self._options, work)
         if not transaction.begin():
+            self._check_same(transaction, chain([first], blocks))
             log.info("rows_written_before", transaction=work.name, batch=work.batch)
             return TaskDone({})
         try:
             written = self._write(chain([first], blocks), transaction)
-            return TaskDone(written, transaction.leave_open())
+            return TaskDone(written, transaction.leave_open(Amount(self._row, self._content)))
         except BaseException:
             transaction.give_up()
             raise
+
+    def _check_same(self, transaction: TaskTransaction, blocks: Iterable[pa.RecordBatch]) -> None:
+        """Its rows count already: see that they are those that it has got now. Raises NotWritten."""
+        if (counted := transaction.counted) is None:
+            return
+        for block in blocks:
+            self._count(block)
+        if (now := Amount(self._row, self._content)) != counted:
+            raise NotWritten(
+                f"transaction {transaction.name}: this batch was run before, and then this task had "
+                f"{counted.rows} rows of {counted.nbytes} bytes, which count; now it has got {now.rows} of "
+                f"{now.nbytes}, so rows would be missing or be there twice. Read and split as before (the "
+                "source's options, above all minPartitions, maxRecordsPerPartition and splitBytes) until the "
+                "batch is done"
+            )
+
+    def _count(self, block: pa.RecordBatch) -> None:
+        self._row += block.num_rows
+        for column in (self._columns.of(block, "key"), self._columns.of(block, "value")):
+            if column is not None:
+                self._content += pc.sum(pc.binary_length(encode.binary(column))).as_py() or 0
 
     def _write(
         self, blocks: Iterable[pa.RecordBatch], transaction: TaskTransaction | None
@@ -100,7 +123,7 @@ class _Task:
                 self._put(producer, block)
             except BadRow as trouble:
                 raise BadRow(self._row + trouble.row, trouble.reason) from trouble
-            self._row += block.num_rows
+            self._count(block)
             producer.settle(self._options.buffer_bytes)
         producer.settle(0)
         producer.end()

@@ -3,11 +3,13 @@
 A task leaves its transaction open, and says so in its message. If the query dies between two commits,
 Spark runs the batch again with all its tasks. So each transaction also commits the number of its batch, as an
 offset of a group that has the transaction's name: a task that is run again looks there first, and writes
-nothing if its rows count already. Whoever begins under the same name ends what an earlier attempt has left
-open, and fences that attempt for good.
+nothing if its rows count already. How many rows these were stands beside it, so that a task that has got
+other ones says so, and neither loses nor repeats any silently. Whoever begins under the same name ends what
+an earlier attempt has left open, and fences that attempt for good.
 Left to others: records and their leaders (produce.py), which tasks and batches there are (task.py, write.py).
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -38,6 +40,7 @@ from .trouble import NotWritten
 
 log = get_logger(__name__)
 
+NOTE = re.compile(r"batch \d+: (\d+) rows, (\d+) bytes")
 QUERY_ID = "sql.streaming.queryId"  # local properties that Spark gives to the jobs of a query
 BATCH_ID = "streaming.sql.batchId"
 NAME = "strandline-{query}-{task}"
@@ -98,6 +101,23 @@ class Work(NamedTuple):
                 "not be recognised when it is run again; write without exactlyOnce"
             )
         return cls(NAME.format(query=query, task=task), int(batch))
+
+
+class Amount(NamedTuple):
+    """How much a task has written, whatever the order and the batches that its rows come in."""
+
+    rows: int
+    nbytes: int  # of keys and values
+
+    def noted(self, batch: int) -> str:
+        """As it stands beside the batch's number."""
+        return f"batch {batch}: {self.rows} rows, {self.nbytes} bytes"
+
+    @classmethod
+    def of_note(cls, note: str | None) -> "Amount | None":
+        """What `noted` made; None for a note of an earlier version."""
+        found = NOTE.fullmatch(note or "")
+        return None if found is None else cls(int(found[1]), int(found[2]))
 
 
 class OpenTransaction(NamedTuple):
@@ -170,6 +190,7 @@ class TaskTransaction:
 
     def __init__(self, cluster: SparkCluster, options: SinkOptions, work: Work) -> None:
         self.identity = Identity(-1, -1)
+        self.counted: Amount | None = None  # of the rows that count already, if that was noted
         self._work = work
         self._options = options
         self._partitions: set[TopicPartition] = set()
@@ -217,10 +238,10 @@ class TaskTransaction:
         )
         self._partitions.update(new)
 
-    def leave_open(self) -> OpenTransaction:
+    def leave_open(self, amount: Amount) -> OpenTransaction:
         """All rows are written: note the batch in the transaction, which the driver will end."""
         if self._work.batch is not None:
-            self._note(self._work.batch)
+            self._note(self._work.batch, amount)
         address = self._of_transaction.address
         assert address is not None, "the coordinator has answered"
         return OpenTransaction(self.name, *self.identity, address)
@@ -236,10 +257,15 @@ class TaskTransaction:
         """The first batch of this query whose rows, of this task, do not count yet."""
         request = OffsetFetchRequest(group_id=self.name, topics=None, require_stable=True)
         answer = self._asked(self._of_group, request, _fetch_codes)
-        offsets = [part.committed_offset for topic in answer.topics for part in topic.partitions]
-        return max(offsets, default=0)
+        noted = [
+            (part.committed_offset, part.metadata) for topic in answer.topics for part in topic.partitions
+        ]
+        after, note = max(noted, default=(0, None), key=lambda each: each[0])
+        if self._work.batch is not None and after == self._work.batch + 1:
+            self.counted = Amount.of_note(note)
+        return after
 
-    def _note(self, batch: int) -> None:
+    def _note(self, batch: int, amount: Amount) -> None:
         """The next batch, as an offset of a partition that was written. Topics may differ each time."""
         place = min(self._partitions)
         self._asked(
@@ -251,7 +277,9 @@ class TaskTransaction:
             lambda found: [found.error_code],
         )  # fmt: skip
         offset = TxnOffsetCommitRequestPartition(
-            partition_index=place.partition, committed_offset=batch + 1, committed_metadata=f"batch {batch}"
+            partition_index=place.partition,
+            committed_offset=batch + 1,
+            committed_metadata=amount.noted(batch),
         )
         self._asked(
             self._of_group,

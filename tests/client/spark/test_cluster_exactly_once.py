@@ -124,6 +124,21 @@ def test_a_driver_that_dies_between_two_commits_repeats_only_what_does_not_count
     assert committed(strandline_cluster, topic) == ["a", "b", "c", "d"]
 
 
+def test_a_task_that_is_run_again_with_other_rows_says_so(
+    strandline_cluster: Any, topic: str, options: SinkOptions, work: dict[str, int]
+) -> None:
+    """Its batch was split in another way, say: what counts already is more or less than it has got now."""
+    commit(options, task(options, "a", "b", "c"))  # and then the driver dies, before the next task's commit
+    assert task(options, "c", "a", "b") == TaskDone({}), "in another order they are the same"
+    for values in ("ab", "abcd"):
+        with pytest.raises(NotWritten, match="had 3 rows of 3 bytes, which count; now it has got"):
+            task(options, *values)
+    assert committed(strandline_cluster, topic) == ["a", "b", "c"]
+    work.update(batch=8)
+    commit(options, task(options, "d"))
+    assert committed(strandline_cluster, topic) == ["a", "b", "c", "d"]
+
+
 def test_an_attempt_that_was_replaced_cannot_be_committed(
     strandline_cluster: Any, topic: str, options: SinkOptions, work: dict[str, int]
 ) -> None:
