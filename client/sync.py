@@ -73,6 +73,7 @@ class Producer(Face):
     ) -> "Future[Receipt]":
         """Queue a record, waiting for room if there is none; `.result()` of the future is the receipt."""
         result: Future[Receipt] = Future()
+        result.set_running_or_notify_cancel()  # a record that is queued cannot be called back
 
         def deliver(done: "asyncio.Future[Receipt]") -> None:
             if done.cancelled():

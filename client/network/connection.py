@@ -29,6 +29,7 @@ FRAME_BYTES_MAX = 256 << 20
 REQUESTS_WAITING_MAX = 4096
 KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # s, s, probes without an answer
 CLOSE_SECONDS_MAX = 0.5
+LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.001, 0.05  # until another look at what has not left yet
 PORT_MAX = 65_535
 NO_LINGER = Struct("ii").pack(1, 0)
 API_VERSIONS_FIRST = 0  # the one version that every broker answers in a known format
@@ -59,6 +60,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[tuple[asyncio.Future[Any], float, float]] = deque()  # answer, deadline, sent at
+        self._written = 0  # bytes
+        self._leaving: deque[tuple[asyncio.Future[Any], float, int]] = deque()  # acks=0: done, deadline, end
         self._timer: asyncio.TimerHandle | None = None
         self._cause: BaseException | None = None
         self._lost = False
@@ -133,7 +136,10 @@ class Connection(asyncio.BufferedProtocol):
         return await self.submit(message, deadline=deadline, version=version)
 
     def submit(self, message: Any, *, deadline: float, version: int | None = None) -> asyncio.Future[Any]:
-        """Write the request now; the future holds the answer. Cancelling it only drops the answer."""
+        """Write the request now; the future holds the answer. Cancelling it only drops the answer.
+
+        A produce with acks=0 has none: its future is done when all of it has left for the other end.
+        """
         if self._lost or self._transport is None:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         if len(self._waiting) >= REQUESTS_WAITING_MAX:
@@ -142,11 +148,14 @@ class Connection(asyncio.BufferedProtocol):
             version = self.version_for(spec_of(type(message)).key)
         parts = self._end.send(message, version)
         future: asyncio.Future[Any] = self._loop.create_future()
+        self._written += sum(map(len, parts))
         if isinstance(message, ProduceRequest) and message.acks == 0:
-            future.set_result(None)
+            if not self._leaving:
+                self._loop.call_soon(self._look_what_left, LOOK_SECONDS_MIN)
+            self._leaving.append((future, deadline, self._written))
         else:
             self._waiting.append((future, deadline, self._loop.time()))
-            self._watch(deadline)
+        self._watch(deadline)
         self._transport.writelines(parts)
         return future
 
@@ -215,6 +224,18 @@ class Connection(asyncio.BufferedProtocol):
         if not future.done():
             future.set_result(response)
 
+    def _look_what_left(self, pause: float) -> None:
+        """Nobody tells how much of what was written has gone to the system: look, less and less often."""
+        if self._transport is None or not self._leaving:
+            return
+        gone = self._written - self._transport.get_write_buffer_size()
+        while self._leaving and self._leaving[0][2] <= gone:
+            future, _, _ = self._leaving.popleft()
+            if not future.done():
+                future.set_result(None)
+        if self._leaving:
+            self._loop.call_later(pause, self._look_what_left, min(2 * pause, LOOK_SECONDS_MAX))
+
     def _watch(self, deadline: float) -> None:
         if self._timer is not None:
             if self._timer.when() <= deadline:
@@ -224,9 +245,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _expire(self) -> None:
         self._timer = None
-        if not self._waiting:
+        deadlines = [deadline for _, deadline, _ in (*self._waiting, *self._leaving)]
+        if not deadlines:
             return
-        earliest = min(deadline for _, deadline, _ in self._waiting)
+        earliest = min(deadlines)
         if earliest <= self._loop.time():
             self._abort(RequestExpired(f"{self.address} did not answer in time"))
         else:
@@ -250,7 +272,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._waiting = [*self._waiting, *self._leaving], deque()
+        self._leaving.clear()
         for future, _, _ in waiting:
             if not future.done():
                 future.set_exception(cause)

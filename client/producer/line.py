@@ -5,10 +5,11 @@ Left to others: who is let in when (producer.py).
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...protocol.records import Header
+from .receipts import never_sent
 from .sender import Sink
 from .transactions import TransactionAborted
 
@@ -38,11 +39,25 @@ class Line(deque[Pending]):
     admission: "asyncio.Task[None] | None" = None  # moves it on
     given_up: Exception = BufferExhausted("the producer was closed")  # what the rest is told if that ends
 
+    def refuse(self) -> int:
+        """Tell all that is left, and hold nothing; the bytes that it was."""
+        left = sum(pending.size for pending in self)
+        for pending in self:
+            pending.token[0].refused(pending.token[1], never_sent(self.given_up))
+        self.clear()
+        return left
+
     def give_up(self) -> None:
         """Their transaction is over: nothing of this is to be sent."""
         self.given_up = TransactionAborted("its transaction was aborted before it was sent")
         if self.admission is not None:
             self.admission.cancel()
+
+
+def refuse_all(lines: Mapping[str, Line]) -> None:
+    """The producer is closed: a task that was stopped before it began could not tell those in its line."""
+    for line in lines.values():
+        line.refuse()
 
 
 def line_full(waiting: int) -> BufferExhausted:

@@ -18,9 +18,6 @@ M = 0x5BD1E995
 MASK = 0xFFFFFFFF
 _WORD = Struct("<I")
 
-# Errors of a caller's own partitioner for one record; the records after it in line must not fail with it.
-FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-
 
 @lru_cache(maxsize=4096)
 def murmur2(data: bytes) -> int:

@@ -36,8 +36,8 @@ from ..serializers import serializer_for
 from .accumulator import Accumulator, limits_of, record_bytes
 from .bulk import BOUNDLESS, Bulk, Gate, Rows, no_partition
 from .line import BufferExhausted as BufferExhausted
-from .line import Line, Pending, Raw, line_full, stayed_full
-from .partitioner import FAULTS, Sticky, partition_for_key
+from .line import Line, Pending, Raw, line_full, refuse_all, stayed_full
+from .partitioner import Sticky, partition_for_key
 from .receipts import Many, One, Outcomes, Part, ToldAnyway, all_of, attach, never_sent
 from .record_lists import PLAIN, Row, Serializers, chunks, lists_of, rows_of
 from .sender import Sender, Sink, Token
@@ -119,6 +119,8 @@ class Producer:
                 steps.push_async_callback(self._cluster.stop)
                 if self._sender is not None:
                     steps.push_async_callback(self._sender.stop)
+                steps.callback(self._freed.set)
+                steps.callback(refuse_all, self._lines)
                 await self._tasks.stop()
 
     async def __aenter__(self) -> Self:
@@ -317,7 +319,8 @@ class Producer:
 
     async def flush(self) -> None:
         """Send without lingering, and wait until every record queued so far is acknowledged or given up."""
-        while self._lines:
+        behind = self._lined_up  # not behind what comes later, else it may never end
+        while any(self._waits(topic, behind) for topic in self._lines):
             await self._next_freed()
         youngest = self._accumulator.close_all()
         self._wake()
@@ -511,7 +514,7 @@ class Producer:
                         await self._cluster.has(TopicPartition(topic, pending.partition), pending.deadline)
                     await self._room(pending.size, pending.deadline)
                     self._place(topic, self._cluster.view.topics[topic], *pending[:4])
-                except (ApiError, BufferExhausted, TransactionAborted, *FAULTS) as trouble:
+                except Exception as trouble:  # also whatever a partitioner of the caller's raises
                     if self._transactions is not None:
                         self._transactions.record_failed(trouble)
                     pending.token[0].refused(pending.token[1], never_sent(trouble))
@@ -520,9 +523,7 @@ class Producer:
                 moved += pending.size
                 self._freed.set()  # a list may stand behind this record
         finally:
-            for pending in line:
-                self._line_bytes -= pending.size
-                pending.token[0].refused(pending.token[1], never_sent(line.given_up))
+            self._line_bytes -= line.refuse()
             del self._lines[topic]
             self._freed.set()
 

@@ -13,6 +13,7 @@ from strandline.client import (
     BufferExhausted,
     InvalidPartitions,
     InvalidTopic,
+    RequestTimedOut,
     TransactionAborted,
     UnknownTopicOrPartition,
 )
@@ -20,8 +21,10 @@ from strandline.client.network import cluster
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.metadata import MetadataResponseTopic
+from strandline.protocol.messages.transactions import AddPartitionsToTxnResponse
 from tests.client.broker_harness import HANDLERS, Broker, Double
 from tests.client.test_transactions import committed, transactional
+from tests.client.transaction_harness import added
 from tests.patience import HANG_S
 
 
@@ -152,3 +155,40 @@ def test_asyncio_does_not_complain_of_receipts_that_nobody_waits_for(run: Any) -
 
     run(story())
     assert complaints == []
+
+
+@pytest.mark.parametrize("ended_by", ["commit", "abort"])
+def test_no_abort_waits_for_a_partition_that_cannot_join(run: Any, ended_by: str) -> None:
+    """Its topic was deleted after its leader was found: the coordinator says so whenever it is asked."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            double.topic("gone")
+
+            def refuse(broker: Broker, api: int, request: Any) -> Any:
+                if api != Api.ADD_PARTITIONS_TO_TXN or request.v3_and_below_topics[0].name != "gone":
+                    return None
+                told = added(request.v3_and_below_topics[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[told])
+
+            double.hook = refuse
+            async with transactional(double, delivery_timeout_ms=300) as producer:
+                await producer.init_transactions()
+                producer.begin()
+                lost = producer.send("gone", b"x")
+                if ended_by == "commit":
+                    with pytest.raises(RequestTimedOut):
+                        await producer.commit()
+                else:
+                    await asyncio.sleep(0.1)
+                async with asyncio.timeout(HANG_S / 2):
+                    await producer.abort()
+                assert isinstance(
+                    lost.exception(), RequestTimedOut if ended_by == "commit" else TransactionAborted
+                )
+                async with producer.transaction():
+                    producer.send("t", b"1")
+            assert await committed(double) == [b"1"]
+
+    run(story())
