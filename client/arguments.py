@@ -16,7 +16,7 @@ from .serializers import bytes_out
 
 T = TypeVar("T")
 
-TIMESTAMP_MS_MAX = (1 << 63) - 1
+TIMESTAMP_MS_MAX = OFFSET_MAX = (1 << 63) - 1  # on the wire each is an int64
 
 
 def as_names(given: str | Iterable[str]) -> list[str]:
@@ -52,13 +52,32 @@ def as_offsets(
 
 def _as_offset(partition: TopicPartition, given: int | CommittedOffset) -> CommittedOffset:
     whole = given if isinstance(given, CommittedOffset) else CommittedOffset(given)
+    checked_offset(partition, whole.offset)
+    return whole
+
+
+def checked_offset(partition: TopicPartition, offset: int) -> int:
+    """Check an offset; whether the log has it is up to the brokers."""
     try:
-        number = index(whole.offset)
+        number = index(offset)
     except TypeError:
-        raise TypeError(f"{partition}: expected an offset of type int, got {whole.offset!r}") from None
+        raise TypeError(f"{partition}: expected an offset of type int, got {offset!r}") from None
     if number < 0:
         raise ValueError(f"{partition}: offset {number} is negative")
-    return whole
+    if number > OFFSET_MAX:
+        raise ValueError(f"{partition}: offset {number} is above {OFFSET_MAX}")
+    return number
+
+
+def checked_time(partition: TopicPartition, time: int) -> int:
+    """Check a time to be looked up: milliseconds since 1970, or what stands for a place (-1, -2)."""
+    try:
+        number = index(time)
+    except TypeError:
+        raise TypeError(f"{partition}: expected a time of type int (milliseconds), got {time!r}") from None
+    if not -TIMESTAMP_MS_MAX <= number <= TIMESTAMP_MS_MAX:
+        raise ValueError(f"{partition}: time {number} is not within 64 bits")
+    return number
 
 
 def as_group(given: GroupMetadata | str) -> GroupMetadata:

@@ -17,6 +17,7 @@ from . import kernel
 from .column_fields import Bytes, Ints
 from .columns import Columns
 
+TIMESTAMP_MAX = ((1 << 63) - 1) // 1000  # ms
 VIEWED = ("key", "value")
 VIEW_INLINE = 12  # bytes that are in the view itself
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -33,6 +34,10 @@ SCHEMA = pa.schema(
     ]
 )
 SCHEMA_WITH_HEADERS = SCHEMA.append(HEADERS)
+
+
+class TimestampOutOfRange(OverflowError):
+    """The column counts microseconds from 1970 in 64 bits. A producer may write any number of ms."""
 
 
 def to_arrow(
@@ -56,7 +61,7 @@ def to_arrow(
         "topic": lambda: constant_text(topic, rows),
         "partition": lambda: _fixed(pa.int32(), np.full(rows, partition, np.int32)),
         "offset": lambda: _fixed(pa.int64(), columns.offset),
-        "timestamp": lambda: _fixed(pa.timestamp("us", tz="UTC"), columns.timestamp * 1000),
+        "timestamp": lambda: _fixed(pa.timestamp("us", tz="UTC"), _micros(columns, topic, partition)),
         "timestampType": lambda: _fixed(pa.int32(), columns.timestamp_type.astype(np.int32)),
         "headers": lambda: _headers(columns, data),
     }
@@ -142,6 +147,18 @@ def constant_text(text: str, rows: int) -> pa.Array:
 
 def _fixed(kind: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _micros(columns: Columns, topic: str, partition: int) -> Ints:
+    """Raises TimestampOutOfRange."""
+    odd = np.flatnonzero((columns.timestamp > TIMESTAMP_MAX) | (columns.timestamp < -TIMESTAMP_MAX))
+    if len(odd):
+        raise TimestampOutOfRange(
+            f"{topic}-{partition}: the record at offset {columns.offset[odd[0]]} has timestamp "
+            f"{columns.timestamp[odd[0]]} ms, more microseconds than 64 bits can hold. To read it, leave the "
+            "column timestamp out: name the others in `columns`"
+        )
+    return columns.timestamp * 1000
 
 
 def _headers(columns: Columns, data: pa.Buffer) -> pa.Array:

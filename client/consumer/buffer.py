@@ -113,7 +113,7 @@ class Handout:
                     if batches:
                         return batches
                     raise
-            place.position = place.cursor
+            place.catch_up()
             self._handed[place.partition] = place
             if columns is not None:
                 batches.append(Batch(place.partition, columns))
@@ -172,7 +172,7 @@ class Handout:
         """Everything decoded is handed out: move positions past what callers do not see."""
         for place in self._places().values():
             if place.position is not None and place.position < place.cursor:
-                place.position = place.cursor
+                place.catch_up()
                 self._handed[place.partition] = place
 
     def _chunks(self) -> int:

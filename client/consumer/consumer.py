@@ -19,7 +19,7 @@ from ...base.tasks import Tasks
 from ...base.types import TopicPartition
 from ...protocol.errors import ApiError, RequestTimedOut, UnknownTopicOrPartition
 from ...protocol.messages.offsets import EARLIEST, LATEST
-from ..arguments import as_offsets, as_partition, as_partitions, by_partition
+from ..arguments import as_offsets, as_partition, as_partitions, by_partition, checked_offset, checked_time
 from ..config import ConsumerConfig, configure
 from ..interceptors import Chain, ConsumerInterceptor
 from ..network.cluster import Cluster
@@ -81,7 +81,16 @@ class Consumer:
         self._closed = False
 
     async def start(self) -> Self:
-        """Connect and begin to read; raises NetworkException when no server answers."""
+        """Connect and begin to read; raises NetworkException when no server answers. If it fails, or whoever
+        waits for it gives up, nothing of it goes on."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.close(commit=False)
+            raise
+        return self
+
+    async def _start(self) -> None:
         await self._cluster.start()
         self._fetcher.on_settled = self._settled.set
         self._fetcher.start()
@@ -93,7 +102,6 @@ class Consumer:
             self._subscription.subscribe(topics, pattern, listener)
         if self.config.group is not None and self.config.enable_auto_commit:
             self._tasks.spawn(self._auto_commit(), "auto_commit")
-        return self
 
     async def close(self, *, commit: bool = True) -> None:
         """Commit what was handed out (if auto-commit is on and `commit`), leave the group, disconnect."""
@@ -103,6 +111,8 @@ class Consumer:
         if commit:
             self._came_back()
         self.handout.end()
+        self._fetcher.arrived.set()  # whoever waits, in another task, waits in vain
+        self._settled.set()
         async with AsyncExitStack() as steps:
             for end in (self._cluster.stop, self._fetcher.stop, self._subscription.stop):
                 steps.push_async_callback(end)
@@ -228,11 +238,10 @@ class Consumer:
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at `offset`."""
-        if offset < 0:
-            raise ValueError(f"offset {offset} is negative")
+        place, at = self._place(partition), checked_offset(partition, offset)
         self.handout.drop({partition})
         self._subscription.sought((partition,))
-        self._place(partition).seek(offset)
+        place.seek(at)
         self._fetcher.wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -253,7 +262,7 @@ class Consumer:
         try:
             async with asyncio.timeout_at(deadline):
                 while (position := self._place(partition).position) is None:
-                    self._raise_trouble()
+                    self._raise_what_forbids_reading()
                     self._settled.clear()
                     self._fetcher.wake()
                     await self._settled.wait()
@@ -312,7 +321,11 @@ class Consumer:
         in_hand = self.handout.in_hand
         if offsets is None:
             in_hand, places = {}, self._subscription.places
-            offsets = {name: place.position for name, place in places.items() if place.position is not None}
+            offsets = {
+                name: CommittedOffset(place.position, leader_epoch=place.position_epoch)
+                for name, place in places.items()
+                if place.position is not None
+            }
         whole = as_offsets(offsets)
         if whole:
             member = self._subscription.member_to_commit(whole, in_hand)
@@ -389,6 +402,8 @@ class Consumer:
         trouble, self._fetcher.trouble = self._fetcher.trouble, None
         if trouble is not None:
             raise trouble
+        if self._fetcher.failure is not None:
+            raise self._fetcher.failure
         if self._subscription.membership is not None:
             self._subscription.membership.raise_failure()
 
@@ -404,15 +419,17 @@ class Consumer:
         return self.config.group
 
     def _seek_to_time(self, times: Mapping[TopicPartition, int]) -> None:
-        self.handout.drop(set(times))
+        wanted = [(self._place(one), checked_time(one, time)) for one, time in times.items()]
+        self.handout.drop(set(times))  # not before all of it was looked at: nothing is lost by a mistake
         self._subscription.sought(times)
-        for partition, time in times.items():
-            self._place(partition).look_up(time)
+        for place, time in wanted:
+            place.look_up(time)
         self._fetcher.wake()
 
     async def _list(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         deadline = self._cluster.deadline()
-        return await list_offsets(self._cluster, by_partition(times), self.config.isolation, deadline)
+        wanted = {one: checked_time(one, time) for one, time in by_partition(times).items()}
+        return await list_offsets(self._cluster, wanted, self.config.isolation, deadline)
 
     async def _auto_commit(self) -> None:
         failures = 0

@@ -1,18 +1,24 @@
 """Fetches a consumer's records: one fetch in flight per leader, a bounded buffer.
 
 Partitions without a position get one first: from a seek by time, the group's commit, or `auto_offset_reset`.
-Left to others: which partitions (group.py, consumer.py), offsets and their moves (positions.py).
+A fetch names topics by their ids, where brokers have them: a topic that was deleted and made again is read
+from its beginning, for a position of the one before would skip as many records of it.
+Left to others: which partitions (group.py, consumer.py), offsets and their moves (positions.py), which broker
+to ask (sources.py).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
+from uuid import UUID
 
 from ...base.logger import get_logger
 from ...base.tasks import Tasks
 from ...base.types import TopicPartition
+from ...protocol.apis import Api
 from ...protocol.errors import ApiError, ErrorCode, OffsetOutOfRange, error_for
 from ...protocol.messages.fetch import (
+    FetchEpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -20,7 +26,7 @@ from ...protocol.messages.fetch import (
     PartitionData,
 )
 from ...protocol.messages.offsets import EARLIEST, LATEST
-from ...protocol.primitives import Buffer, Malformed, Slices
+from ...protocol.primitives import NO_UUID, Buffer, Malformed, Slices
 from ..config import ConsumerConfig
 from ..network.cluster import DATA, Cluster
 from ..network.connection import Connection, ConnectionLost
@@ -28,12 +34,14 @@ from ..results import CommittedOffset, OffsetAndTimestamp
 from .commits import fetch_committed
 from .offsets import find_offsets
 from .positions import FetchedBatches, PartitionPosition, surveyed
+from .sources import Sources
 
 log = get_logger(__name__)
 
 BLOCKED_SECONDS = 0.05  # until another look at partitions without leader or connection
 IDLE_SECONDS_MAX = 1.0
 HURRIED_WAIT_MS = 50  # a fetch without the full partitions returns soon: they may have room again
+BY_NAME_LAST = 12  # of Fetch: later versions name topics by id alone
 
 RESETS: dict[str, int] = {"latest": LATEST, "earliest": EARLIEST}
 
@@ -48,6 +56,8 @@ LEADER_ERRORS = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
 
@@ -59,6 +69,7 @@ class Asked(NamedTuple):
     age: int
     offset: int
     epoch: int
+    topic_id: UUID
 
     def holds(self) -> bool:
         """Whether this is still wanted: there may have been a seek, or another leader's answer, meanwhile."""
@@ -71,7 +82,8 @@ class Fetcher:
     def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
         self._cluster = cluster
         self._config = config
-        self._tasks = Tasks("fetcher")
+        self._sources = Sources(cluster, config)
+        self._tasks = Tasks("fetcher", self._broken)
         self._wake = asyncio.Event()
         self._asked: set[int] = set()
         self.places: dict[TopicPartition, PartitionPosition] = {}
@@ -79,6 +91,8 @@ class Fetcher:
         self.trouble: ApiError | None = None
         self.on_settled: Callable[[], None] = lambda: None
         self.on_gone_back: Callable[[set[TopicPartition]], None] = lambda partitions: None
+        self.on_made_again: Callable[[TopicPartition], None] = lambda partition: None
+        self.failure: BaseException | None = None  # for which nothing is fetched any more
 
     def start(self) -> None:
         """Begin to fetch."""
@@ -115,40 +129,69 @@ class Fetcher:
                 timer.cancel()
 
     def _pump(self, now: float) -> bool:
-        """Ask every leader that is not being asked; True when some partition could not be asked for."""
-        blocked = self._settle_positions(now)
-        by_leader: dict[int, list[PartitionPosition]] = {}
+        """Ask every broker that is not being asked; True when some partition could not be asked for."""
+        lost = {place.partition for place in self.places.values() if self._is_of_another_topic(place, now)}
+        blocked = self._settle_positions(now) or bool(lost)
+        by_node: dict[int, list[PartitionPosition]] = {}
         crowded: set[int] = set()
         held = sum(place.nbytes for place in self.places.values())
         for place in self.places.values():
-            if place.position is None or place.is_paused:
+            if place.position is None or place.is_paused or place.partition in lost:
                 continue
-            leader = self._cluster.leader(place.partition)
-            if leader is None or place.not_before > now:
+            node = self._sources.of(place, now)
+            if node is None or place.not_before > now:
                 blocked = True
             elif place.is_full or (held >= self._config.fetch_max_bytes and place.chunks):
-                crowded.add(leader.leader)
+                crowded.add(node)
             else:
-                by_leader.setdefault(leader.leader, []).append(place)
-        for node, places in by_leader.items():
+                by_node.setdefault(node, []).append(place)
+        for node, places in by_node.items():
             if node in self._asked:
                 continue
             connection = self._cluster.ready(node, DATA)
-            if connection is None:
-                blocked = True
-            else:
+            if connection is not None:
                 self._ask(node, connection, places, node in crowded)
+                continue
+            blocked = True
+            if self._cluster.ready_at(node) > now:  # it cannot be reached
+                for place in places:
+                    self._sources.failed(place, node, now)
         return blocked
+
+    def _is_of_another_topic(self, place: PartitionPosition, now: float) -> bool:
+        """Whether the position is of a topic that was deleted, another one has its name now, and the caller
+        must say where to go on. If a policy may, that is the beginning: all of it is new."""
+        known = self._cluster.view.topics.get(place.partition.topic)
+        if known is None or NO_UUID in (known.topic_id, place.topic_id) or known.topic_id == place.topic_id:
+            return False
+        if self._config.auto_offset_reset != "none":
+            log.warning("topic_made_again", partition=str(place.partition), position=place.position)
+            self.on_gone_back({place.partition})
+            self.on_made_again(place.partition)
+            place.look_up(EARLIEST)
+            return False
+        if place.not_before <= now:
+            self._raise(
+                OffsetOutOfRange(
+                    f"{place.partition}: topic {place.partition.topic} was deleted and created again, and "
+                    "auto_offset_reset is none"
+                )
+            )
+            self._put_off(place)
+        return True
 
     def _ask(
         self, node: int, connection: Connection, places: list[PartitionPosition], is_hurried: bool
     ) -> None:
         config = self._config
+        now, view = self._cluster.now(), self._cluster.view
         topics: dict[str, list[FetchPartition]] = {}
+        ids: dict[str, UUID] = {}
         asked: dict[TopicPartition, Asked] = {}
         for place in places:
-            epoch = self._cluster.view.epoch(place.partition)
-            asked[place.partition] = Asked(place, place.age, place.fetch_at, epoch)
+            epoch, topic = view.epoch(place.partition), view.topics.get(place.partition.topic)
+            ids[place.partition.topic] = topic_id = NO_UUID if topic is None else topic.topic_id
+            asked[place.partition] = Asked(place, place.age, place.fetch_at, epoch, topic_id)
             part = FetchPartition(
                 partition=place.partition.partition,
                 current_leader_epoch=epoch,
@@ -163,12 +206,17 @@ class Fetcher:
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
             isolation_level=config.isolation,
-            topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
-            rack_id=config.client_rack,
+            topics=[
+                FetchTopic(topic=name, topic_id=ids[name], partitions=parts) for name, parts in topics.items()
+            ],
+            rack_id=self._sources.rack(places, now),
         )
-        deadline = self._cluster.now() + (wait_ms + config.request_timeout_ms) / 1000
+        deadline = now + (wait_ms + config.request_timeout_ms) / 1000
         try:
-            future = connection.submit(request, deadline=deadline)
+            version = (
+                min(connection.version_for(Api.FETCH), BY_NAME_LAST) if NO_UUID in ids.values() else None
+            )
+            future = connection.submit(request, deadline=deadline, version=version)
         except ConnectionLost:
             return
         except ApiError as trouble:
@@ -188,13 +236,16 @@ class Fetcher:
         failure = ConnectionLost("cancelled") if done.cancelled() else done.exception()
         if failure is not None:
             for partition, question in asked.items():
-                self._cluster.doubt(partition, node, question.epoch)
+                if not self._sources.failed(question.place, node, self._cluster.now()):
+                    self._cluster.doubt(partition, node, question.epoch)
             return
         response = done.result()
         addresses = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
+        names = {question.topic_id: partition.topic for partition, question in asked.items()}
         for topic in response.responses:
             for data in topic.partitions:
-                partition = TopicPartition(topic.topic, data.partition_index)
+                name = topic.topic or names.get(topic.topic_id, "")
+                partition = TopicPartition(name, data.partition_index)
                 if partition not in asked:
                     continue
                 question = asked[partition]
@@ -203,16 +254,19 @@ class Fetcher:
                     address = addresses.get(hint.leader_id)
                     self._cluster.moved(partition, hint.leader_id, hint.leader_epoch, address)
                 if self.places.get(partition) is question.place and question.holds():
-                    self._take(node, question.place, data, question.epoch)
+                    self._take(node, question, data)
 
-    def _take(self, node: int, place: PartitionPosition, data: PartitionData, epoch: int) -> None:
+    def _take(self, node: int, question: Asked, data: PartitionData) -> None:
+        place, epoch = question.place, question.epoch
         code = data.error_code
         if code == 0:
             self._cluster.served(place.partition, node, epoch)
-            place.failures = 0
+            place.failures, place.topic_id = 0, question.topic_id
+            if data.preferred_read_replica >= 0:
+                return self._sources.named(place, data.preferred_read_replica, self._cluster.now())
             parting = data.diverging_epoch
             if parting is not None and parting.end_offset >= 0:
-                return self._go_back(place, parting.end_offset)
+                return self._go_back(place, parting)
             place.high_watermark = data.high_watermark
             place.readable_end = data.last_stable_offset if self._config.isolation else data.high_watermark
             records = data.records
@@ -221,6 +275,8 @@ class Fetcher:
             if records:
                 self._keep(place, records, data)
             return None
+        if self._sources.failed(place, node, self._cluster.now()):
+            return None  # it may only lag behind: the leader says what is true
         place.failures += 1
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._reset(place)
@@ -235,11 +291,15 @@ class Fetcher:
         place.not_before = self._cluster.now() + pause
         return None
 
-    def _go_back(self, place: PartitionPosition, end: int) -> None:
+    def _go_back(self, place: PartitionPosition, parting: FetchEpochEndOffset) -> None:
         """Records that we have read were truncated (unclean election): others may have their offsets."""
         assert place.position is not None, "an epoch is checked only where there is a position"
+        end = parting.end_offset
         log.warning("position_truncated", partition=str(place.partition), position=place.position, end=end)
-        place.go_on(min(place.position, end))
+        if place.position <= end:
+            place.go_on()
+        else:
+            place.go_on(end, parting.epoch)
         self.on_gone_back({place.partition})
 
     def _keep(self, place: PartitionPosition, records: Buffer, data: PartitionData) -> None:
@@ -258,8 +318,7 @@ class Fetcher:
                 )
             )
             return
-        place.fetched(FetchedBatches(records, place.fetch_at, found.end, found.batches))
-        place.last_epoch = found.last_epoch
+        place.fetched(FetchedBatches(records, place.fetch_at, found.end, found.batches, found.last_epoch))
         self.arrived.set()
 
     def _reset(self, place: PartitionPosition) -> None:
@@ -279,6 +338,13 @@ class Fetcher:
     def _raise(self, trouble: ApiError) -> None:
         """Let the next poll raise it, or a caller that waits for a position."""
         self.trouble = self.trouble or trouble
+        self.arrived.set()
+        self.on_settled()
+
+    def _broken(self, failure: BaseException) -> None:
+        """Fetching failed unexpectedly: who polls must hear of it, for nothing would come any more."""
+        self._tasks.forgive(failure)
+        self.failure = self.failure or failure
         self.arrived.set()
         self.on_settled()
 
@@ -353,7 +419,7 @@ class Fetcher:
         for place in _still_lost(lost, ages):
             found = committed.get(place.partition)
             if found is not None:
-                place.go_on(found.offset)
+                place.go_on(found.offset, found.leader_epoch)
             elif trouble is not None:
                 self._put_off(place)
             else:

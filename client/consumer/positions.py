@@ -3,23 +3,27 @@
 Three offsets per partition: `fetch_at` is what the next fetch asks for, `cursor` what is decoded next,
 `position` what the caller gets next (and what a commit writes). A seek moves all three and increases `age`:
 the answer to a fetch of an earlier age is dropped.
+Beside each is the leader epoch of the record before it, as far as it is known: by that a leader notices that
+records were read that its log does not have (KIP-320), also after a restart, for commits bear it, too.
 Records are handed out in runs, which only count how far the caller is; `position` and `processed` are
 computed from that when somebody asks.
 Left to others: where to begin, by the group's commit or auto.offset.reset (fetcher.py), groups (group.py),
 records out of bytes (unpacking.py), what callers see (consumer.py).
-Why: docs/decisions/0057-records-are-handed-out-in-runs.md
+Why: docs/decisions/0057-records-are-handed-out-in-runs.md,
+docs/decisions/0069-a-position-belongs-to-a-topic-and-a-history.md
 """
 
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
-from ...base.types import TopicPartition
+from ...base.types import NO_EPOCH, TopicPartition
 from ...protocol.batches import BatchHeader, headers
 from ...protocol.errors import ApiError
 from ...protocol.markers import read_marker
-from ...protocol.primitives import Buffer, Malformed
+from ...protocol.primitives import NO_UUID, Buffer, Malformed
 from ..results import ConsumerRecord
 from .unpacking import OpenBatch, Unpacker
 
@@ -39,6 +43,7 @@ class FetchedBatches:
     start: int
     next_offset: int
     batches: list[Located]
+    last_epoch: int = NO_EPOCH  # of the last batch before `next_offset`, whether readers see it or not
     nbytes: int = field(init=False)  # held as long as one of the batches is
     done: int = 0  # batches that were read to their end
     open: OpenBatch | None = None  # the next one, if some of its records were taken
@@ -70,7 +75,9 @@ class PartitionPosition:
     partition: TopicPartition
     cursor: int = 0
     fetch_at: int = 0
-    last_epoch: int = -1  # leader epoch of the last batch fetched: by it the leader notices a divergence
+    cursor_epoch: int = NO_EPOCH
+    last_epoch: int = NO_EPOCH  # of what is before `fetch_at`
+    topic_id: UUID = NO_UUID  # of the topic that the position is known to be of
     lost_at: int | None = None  # the position that the log did not have, while another is being looked up
     reset_to: int | None = None  # a time to look up; None: the committed offset, then the policy
     unsure_at: int | None = None  # where to go on if nothing is committed, though the policy says the end
@@ -79,12 +86,18 @@ class PartitionPosition:
     is_withheld: bool = False  # a listener is being told of it, and may say where to begin
     is_settling: bool = False
     not_before: float = 0.0
+    nearer: int = -1  # the replica to ask instead of the leader
+    nearer_until: float = 0.0
+    leader_only_until: float = 0.0
+    superseded_until: float = 0.0  # so long a leader of an earlier epoch than the position's is not asked
     failures: int = 0
     high_watermark: int = -1
     readable_end: int = -1  # as of the last fetch: the high watermark, or the last stable offset
     chunks: deque[FetchedBatches] = field(default_factory=deque)
     _position: int | None = field(default=None, init=False)
+    _position_epoch: int = field(default=NO_EPOCH, init=False)
     _processed: int | None = field(default=None, init=False)
+    _processed_epoch: int = field(default=NO_EPOCH, init=False)
     _run: Run | None = field(default=None, init=False)  # what is being handed out of it
     _counted: int = field(default=0, init=False)  # records of the run that the two offsets know of
 
@@ -94,11 +107,11 @@ class PartitionPosition:
         self._count()
         return self._position
 
-    @position.setter
-    def position(self, offset: int | None) -> None:
+    @property
+    def position_epoch(self) -> int:
+        """The leader epoch of the record before that."""
         self._count()
-        self._end_run()
-        self._position = offset
+        return self._position_epoch
 
     @property
     def processed(self) -> int | None:
@@ -106,10 +119,26 @@ class PartitionPosition:
         self._count()
         return self._processed
 
-    @processed.setter
-    def processed(self, offset: int | None) -> None:
+    @property
+    def processed_epoch(self) -> int:
+        """The leader epoch of the record before that."""
         self._count()
-        self._processed = offset
+        return self._processed_epoch
+
+    def stand_at(self, offset: int | None, epoch: int = NO_EPOCH) -> None:
+        """The caller gets this offset next."""
+        self._count()
+        self._end_run()
+        self._position, self._position_epoch = offset, epoch
+
+    def done_up_to(self, offset: int | None, epoch: int = NO_EPOCH) -> None:
+        """The caller is done with what is before this offset."""
+        self._count()
+        self._processed, self._processed_epoch = offset, epoch
+
+    def catch_up(self) -> None:
+        """What is before the cursor is handed out, or callers do not see it."""
+        self.stand_at(self.cursor, self.cursor_epoch)
 
     def begin(self, run: Run) -> None:
         """This run is handed out from now on; one that it follows is at its end."""
@@ -131,7 +160,7 @@ class PartitionPosition:
         at, end = run.at, min(run.at + most, run.end)
         handed = run.records if end - at == len(run.records) else run.records[at:end]
         run.at = self._counted = end
-        self._position = handed[-1].offset + 1
+        self._position, self._position_epoch = _behind(handed[-1])
         return handed
 
     def _count(self) -> None:
@@ -139,8 +168,10 @@ class PartitionPosition:
         run = self._run
         if run is None or (at := run.at) == (counted := self._counted):
             return
-        self._processed = run.records[at - 2].offset + 1 if at - 1 > counted else self._position
-        self._position = run.records[at - 1].offset + 1
+        self._processed, self._processed_epoch = (
+            _behind(run.records[at - 2]) if at - 1 > counted else (self._position, self._position_epoch)
+        )
+        self._position, self._position_epoch = _behind(run.records[at - 1])
         self._counted = at
 
     def _end_run(self) -> None:
@@ -160,24 +191,38 @@ class PartitionPosition:
 
     def seek(self, offset: int) -> None:
         """Go on at `offset`: drop what is held or on its way. Everything before counts as done."""
-        self.age += 1
-        self.position = self.processed = self.cursor = self.fetch_at = offset
-        self.reset_to = self.lost_at = self.unsure_at = None
-        self.last_epoch = -1
-        self.chunks.clear()
-        self.not_before, self.failures = 0.0, 0
+        self._go_to(offset, NO_EPOCH)
+        self.topic_id = NO_UUID  # the caller may mean one that was made after the one that is known
 
-    def go_on(self, offset: int | None = None) -> None:
-        """Fetch again, from the position or from `offset`. The caller may still be working on what it was
-        handed last: this does not make it count as done."""
-        before, processed = self._handed_up_to, self.processed
-        self.seek(offset if offset is not None else self.cursor if before is None else before)
+    def go_on(self, offset: int | None = None, epoch: int = NO_EPOCH) -> None:
+        """Fetch again, from the position or from `offset`, before which a record of that leader epoch is. The
+        caller may still be working on what it was handed last: this does not make it count as done."""
+        before, processed, processed_epoch = self._handed_up_to, self.processed, self.processed_epoch
+        if offset is None and before is None:
+            offset, epoch = self.cursor, self.cursor_epoch
+        elif offset is None:
+            offset, epoch = before, self.position_epoch
+        assert offset is not None, "one of them is known"
+        self._go_to(offset, epoch)
         if processed is not None and processed != before:
-            self.processed = min(processed, self.fetch_at)
+            if processed <= offset:
+                self.done_up_to(processed, processed_epoch)
+            else:
+                self.done_up_to(offset, epoch)
+
+    def _go_to(self, offset: int, epoch: int) -> None:
+        self.age += 1
+        self.stand_at(offset, epoch)
+        self.done_up_to(offset, epoch)
+        self.cursor = self.fetch_at = offset
+        self.cursor_epoch = self.last_epoch = epoch
+        self.reset_to = self.lost_at = self.unsure_at = None
+        self.chunks.clear()
+        self.not_before, self.superseded_until, self.failures = 0.0, 0.0, 0
 
     def came_back(self) -> None:
         """The caller is done with what it was handed."""
-        self.processed = self._handed_up_to
+        self.done_up_to(self._handed_up_to, self.position_epoch)
 
     @property
     def _handed_up_to(self) -> int | None:
@@ -186,7 +231,8 @@ class PartitionPosition:
     def look_up(self, time: int | None) -> None:
         """Go on at the offset found by `time` (None: by commit and policy)."""
         self.lose(time)
-        self.lost_at = self.processed = None
+        self.lost_at = None
+        self.done_up_to(None)
 
     def look_up_commit(self) -> None:
         """Go on at what is committed; if nothing is, by policy, but no later than here."""
@@ -197,15 +243,16 @@ class PartitionPosition:
     def lose(self, time: int | None) -> None:
         """The log does not have the position; another will be found by `time`."""
         self.age += 1
-        self.lost_at, self.position = self.position, None
-        self.reset_to, self.last_epoch = time, -1
+        self.lost_at = self.position
+        self.stand_at(None)
+        self.reset_to, self.last_epoch, self.topic_id = time, NO_EPOCH, NO_UUID
         self.chunks.clear()
         self.not_before, self.failures = 0.0, 0
 
     def fetched(self, chunk: FetchedBatches) -> None:
         """Keep what was fetched; the next fetch goes on after it."""
         assert chunk.start == self.fetch_at, "an answer starts at the offset that was asked for"
-        self.fetch_at = max(self.fetch_at, chunk.next_offset)
+        self.fetch_at, self.last_epoch = max(self.fetch_at, chunk.next_offset), chunk.last_epoch
         self.chunks.append(chunk)
 
     def take(self, most: int, unpacker: Unpacker, out: list[ConsumerRecord]) -> None:
@@ -225,12 +272,15 @@ class PartitionPosition:
                     continue
                 batch = unpacker.opened(self.partition, chunk.records, pos, header, self.cursor)
                 chunk.open = batch
+            before = len(out)
             try:
                 if batch.take(most - len(out), out):
                     chunk.done += 1
                     chunk.open = None
             finally:
                 self.cursor = max(self.cursor, batch.least)
+                if len(out) > before:
+                    self.cursor_epoch = header.leader_epoch
 
     def next_columns(self, verify: bool) -> "Columns | None":
         """All records of one fetch, as columns."""
@@ -269,12 +319,19 @@ class PartitionPosition:
         columns = next(runs(chunk.records, lo=self.cursor, verify=verify, batches=sound), None)
         if columns is None or not len(columns):
             return None
-        self.cursor = columns.next_offset
+        ends = {header.next_offset: header.leader_epoch for _, header in sound}
+        self.cursor, self.cursor_epoch = columns.next_offset, ends.get(columns.next_offset, NO_EPOCH)
         return columns
 
     def _finish(self) -> None:
         chunk = self.chunks.popleft()
-        self.cursor = max(self.cursor, chunk.next_offset)
+        if chunk.next_offset > self.cursor:
+            self.cursor, self.cursor_epoch = chunk.next_offset, chunk.last_epoch
+
+
+def _behind(record: ConsumerRecord) -> tuple[int, int]:
+    """The offset after a record, and its leader epoch."""
+    return record.offset + 1, record.leader_epoch
 
 
 class Survey(NamedTuple):

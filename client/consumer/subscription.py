@@ -66,6 +66,7 @@ class Subscription:
         self._parked: dict[TopicPartition, tuple[PartitionPosition, int]] = {}
         self._returned: dict[TopicPartition, PartitionPosition] = {}  # since the caller last came back
         self._commits = Commits()
+        fetcher.on_made_again = self._forget_commits
         self._is_assigned = False
         self.membership: Membership | None = None
 
@@ -102,7 +103,7 @@ class Subscription:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions and no others; no group decides."""
         if self._topics or self._pattern:
-            raise ValueError("assign() and subscribe() exclude each other: unsubscribe() first")
+            raise ValueError("assign() and subscribe() exclude each other: take another consumer")
         chosen = set(as_partitions(partitions))
         self._is_assigned = True
         self._adopt(chosen)
@@ -112,7 +113,7 @@ class Subscription:
     ) -> None:
         """Read these topics: the partitions that the group assigns, or all of them without a group."""
         if self._is_assigned:
-            raise ValueError("assign() and subscribe() exclude each other: unsubscribe() first")
+            raise ValueError("assign() and subscribe() exclude each other: take another consumer")
         if isinstance(topics, str):
             topics = [topics]
         self._topics = sorted(set(topics))
@@ -168,15 +169,15 @@ class Subscription:
             finally:
                 for partition, offset in commit.accepted.items():
                     place = self.places.get(partition)
-                    if place is not None and place.processed is not None:
-                        place.processed = max(place.processed, offset)
+                    if place is not None and place.processed is not None and place.processed < offset:
+                        place.done_up_to(offset, offsets[partition].leader_epoch)
 
     async def commit_processed(self, timeout_ms: float, *, once: bool = False) -> None:
         """Commit what the caller is done with, as far as it is not committed yet."""
         deadline = self._cluster.deadline(timeout_ms)
         async with self._commits.turn(deadline):
             offsets = {
-                partition: CommittedOffset(place.processed)
+                partition: CommittedOffset(place.processed, leader_epoch=place.processed_epoch)
                 for partition, place in self.places.items()
                 if place.processed is not None and self._commits.latest.get(partition) != place.processed
             }
@@ -234,6 +235,10 @@ class Subscription:
         """The caller has said where to go on."""
         for one in partitions:
             self._returned.pop(one, None)
+
+    def _forget_commits(self, partition: TopicPartition) -> None:
+        """What was committed of it went with its topic."""
+        self._commits.latest.pop(partition, None)
 
     def _read_all(self) -> None:
         """Without a group: read every partition of the topics, also those that are added later."""

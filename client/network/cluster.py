@@ -46,6 +46,7 @@ FAILURES_MAX = 3  # count no more of a broker: it still comes before one whose a
 PATIENCE_SHARE = 0.8  # of our own wait for the answer: the broker must answer earlier
 SILENCE_SECONDS_MAX = 2.0  # of a connection with requests on it, before metadata is asked for elsewhere
 PROPAGATION_SECONDS = 3.0  # every live broker has heard of a new topic, partition or broker by then
+CLOSED = "the client is closed"
 MAIN, DATA, GROUP = "main", "data", "group"
 
 
@@ -105,8 +106,12 @@ class Cluster:
             await self.tasks.stop()
         finally:
             await self.links.close()
-            for waiter in self._waiters:
-                waiter.cancel()
+            for (
+                waiter
+            ) in self._waiters:  # not cancelled: that would look as if somebody had cancelled the caller
+                if not waiter.done():
+                    waiter.set_exception(RuntimeError(CLOSED))
+                    waiter.exception()  # seen here: nobody may be waiting
 
     def now(self) -> float:
         """Monotonic time."""
@@ -146,7 +151,10 @@ class Cluster:
         self._wake.set()
 
     async def refreshed(self, deadline: float) -> None:
-        """Wait for the next metadata; raises NetworkException when there is none before `deadline`."""
+        """Wait for the next metadata; raises NetworkException when there is none before `deadline`, and
+        RuntimeError if the client is closed."""
+        if self.tasks.is_stopping:
+            raise RuntimeError(CLOSED)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self.refresh_soon()
@@ -394,6 +402,12 @@ class Cluster:
             topics=topics, allow_auto_topic_creation=self.config.allow_auto_create_topics
         )
         waiters, self._waiters = self._waiters, []
+        try:
+            return await self._ask_round(request, waiters)
+        finally:
+            self._waiters = [one for one in waiters if not one.done()] + self._waiters
+
+    async def _ask_round(self, request: MetadataRequest, waiters: list[asyncio.Future[None]]) -> bool:
         for address in self._candidates():
             try:
                 answer = await self._ask_for_metadata(address, request)
@@ -410,7 +424,6 @@ class Cluster:
                 if not waiter.done():
                     waiter.set_result(None)
             return True
-        self._waiters = waiters + self._waiters
         return False
 
     async def _ask_for_metadata(self, address: Address, request: MetadataRequest) -> MetadataResponse:

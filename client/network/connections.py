@@ -21,10 +21,10 @@ from .metadata import Address
 log = get_logger(__name__)
 
 Key = tuple[Address, str]
+CLOSING = "the client is closing"
 
-# Above these the requests change format (topic ids, several groups at once) without a gain for a client.
+# Above these the requests change format (several groups at once, topic ids) without a gain for a client.
 HIGHEST: dict[int, int] = {
-    Api.FETCH: 12,
     Api.OFFSET_FETCH: 7,
     Api.FIND_COORDINATOR: 3,
     Api.DELETE_TOPICS: 5,
@@ -106,7 +106,10 @@ class Links:
         self.on_lost = self.on_open = lambda address: None
 
     async def close(self) -> None:
-        """Close every connection. The tasks that dial must have ended."""
+        """Close every connection. The tasks that dial must have ended, some before they began."""
+        for future in self._dialling.values():
+            _refuse(future, ConnectionLost(CLOSING))
+        self._dialling.clear()
         async with AsyncExitStack() as steps:  # each of them, also if this is cancelled meanwhile
             for connection in reversed(self._open.values()):
                 steps.push_async_callback(connection.close)
@@ -127,10 +130,10 @@ class Links:
         except (OSError, ApiError) as trouble:
             failure = trouble
         except asyncio.CancelledError:
-            _refuse(future, ConnectionLost("the client is closing"))
+            _refuse(future, ConnectionLost(CLOSING))
             raise
         finally:
-            del self._dialling[key]
+            self._dialling.pop(key, None)
         if failure is None:
             self._down.pop(address, None)
             self._open[key] = connection

@@ -23,7 +23,6 @@ from .option_table import FILE, METADATA_COLUMNS
 
 ROWS_MAX = 1 << 16
 BYTES_MAX = 32 << 20
-TIMESTAMP_MAX = ((1 << 63) - 1) // 1000  # ms
 
 Ints = npt.NDArray[np.int64]
 
@@ -51,10 +50,6 @@ OF_FETCH: dict[str, Callable[[FetchedRun], int]] = {
 assert list(TYPES) == [*OF_BATCH, *OF_FETCH, FILE] == [*METADATA_COLUMNS, FILE]
 
 
-class TimestampOutOfRange(OverflowError):
-    """Spark counts microseconds from 1970 in 64 bits. A producer may write any number of ms."""
-
-
 def arrow(
     run: FetchedRun, end: int, partition: TopicPartition, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
@@ -64,8 +59,6 @@ def arrow(
     for columns in runs(run.records, run.start, end, rows_max=ROWS_MAX, bytes_max=BYTES_MAX):
         if not len(columns):
             continue
-        if "timestamp" in kafka:
-            _check_timestamps(columns, partition)
         for piece in _pieces(columns):
             batch = to_arrow(piece, *partition, names=kafka)
             yield batch if facts is None else facts.added_to(batch, piece, names)
@@ -81,17 +74,6 @@ def _pieces(columns: Columns) -> Iterator[Columns]:
     for at in range(0, rows, ROWS_MAX):
         part = (each[at : at + ROWS_MAX] for each in arrays)
         yield Columns(columns.data, columns.array, columns.next_offset, *part)
-
-
-def _check_timestamps(columns: Columns, partition: TopicPartition) -> None:
-    """Raises TimestampOutOfRange."""
-    odd = np.flatnonzero((columns.timestamp > TIMESTAMP_MAX) | (columns.timestamp < -TIMESTAMP_MAX))
-    if len(odd):
-        raise TimestampOutOfRange(
-            f"{partition}: the record at offset {columns.offset[odd[0]]} has timestamp "
-            f"{columns.timestamp[odd[0]]} ms, more than Spark's timestamps can hold. To read it, leave the "
-            "column timestamp out by the option columns"
-        )
 
 
 class _Facts:

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from ...base.logger import get_logger
+from ...protocol.column_arrow import TimestampOutOfRange
 from ...protocol.errors import ApiError
 from ...protocol.primitives import Malformed
 from .options import OptionError
 from .plan import DataLoss, PlanError
-from .rows import TimestampOutOfRange
 from .sink.trouble import NotWritten
 
 log = get_logger(__name__)

@@ -25,6 +25,7 @@ from strandline.protocol.messages import (
     producers,
     topics,
 )
+from strandline.protocol.primitives import NO_UUID
 from strandline.protocol.records import Record, iterate
 from strandline.protocol.schema import decode
 from tests.client.group_harness import Groups
@@ -182,6 +183,8 @@ class Double:
     def __init__(self, brokers: int = 1) -> None:
         self.brokers = {node: Broker(self, node) for node in range(1, brokers + 1)}
         self.topics: dict[str, list[Partition]] = {}
+        self.ids: dict[str, UUID] = {}
+        self.copying: set[int] = set()  # brokers that have replicas of all partitions, for readers
         self.groups = Groups()
         self.transactions = Coordinator(self)
         self.hook: Hook = lambda broker, api, request: None
@@ -206,6 +209,7 @@ class Double:
 
     def topic(self, name: str, partitions: int = 1) -> list[Partition]:
         nodes = sorted(self.brokers)
+        self.ids[name] = uuid5(self.ids.get(name, SPACE), name)  # made again, it has another one
         self.topics[name] = [Partition(nodes[index % len(nodes)]) for index in range(partitions)]
         return self.topics[name]
 
@@ -238,6 +242,10 @@ class Double:
         if not header.is_transactional:
             return 0
         return self.transactions.expects(header.producer_id, header.producer_epoch, partition)
+
+    def named(self, topic_id: UUID) -> str:
+        """The topic that has this id, if there is one."""
+        return next((name for name, one in self.ids.items() if one == topic_id and name in self.topics), "")
 
     def find(self, broker: Broker, topic: str, index: int) -> Partition | int:
         """The partition if this broker leads it, otherwise the error code."""
@@ -275,7 +283,10 @@ def on_metadata(double: Double, broker: Broker, request: metadata.MetadataReques
         error = 0 if partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         told.append(
             metadata.MetadataResponseTopic(
-                error_code=error, name=name, topic_id=uuid5(SPACE, name), partitions=partitions
+                error_code=error,
+                name=name,
+                topic_id=double.ids[name] if partitions else NO_UUID,
+                partitions=partitions,
             )
         )
     return metadata.MetadataResponse(
@@ -323,8 +334,11 @@ def fetch_now(double: Double, broker: Broker, request: fetch.FetchRequest) -> tu
     answered, has_news = [], False
     for topic in request.topics:
         parts = []
+        name = topic.topic or double.named(topic.topic_id)
         for one in topic.partitions:
-            found = double.find(broker, topic.topic, one.partition)
+            found = double.find(broker, name, one.partition) if name else ErrorCode.UNKNOWN_TOPIC_ID
+            if found == ErrorCode.NOT_LEADER_OR_FOLLOWER and broker.node in double.copying:
+                found = double.topics[name][one.partition]
             code, records, high, parting, aborted = 0, b"", -1, None, None
             if isinstance(found, int):
                 code = found
@@ -356,7 +370,9 @@ def fetch_now(double: Double, broker: Broker, request: fetch.FetchRequest) -> tu
                     diverging_epoch=parting,
                 )
             )
-        answered.append(fetch.FetchableTopicResponse(topic=topic.topic, partitions=parts))
+        answered.append(
+            fetch.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=parts)
+        )
     return fetch.FetchResponse(responses=answered), has_news
 
 
@@ -415,7 +431,7 @@ def on_create_topics(double: Double, broker: Broker, request: topics.CreateTopic
         results.append(
             topics.CreatableTopicResult(
                 name=one.name,
-                topic_id=uuid5(SPACE, one.name),
+                topic_id=double.ids[one.name],
                 num_partitions=len(double.topics[one.name]),
                 replication_factor=1,
                 configs=[topics.CreatableTopicConfigs(name="retention.ms", value="7", config_source=1)],

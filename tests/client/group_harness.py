@@ -24,6 +24,7 @@ class Group:
     timer: asyncio.TimerHandle | None = None
     births: int = 0
     offsets: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
+    epochs: dict[TopicPartition, int] = field(default_factory=dict)  # of what is before them
 
 
 class Groups:
@@ -187,6 +188,7 @@ class Groups:
                 if not code:
                     name = TopicPartition(topic.name, one.partition_index)
                     group.offsets[name] = (one.committed_offset, one.committed_metadata or "")
+                    group.epochs[name] = one.committed_leader_epoch
                 parts.append(
                     group_offsets.OffsetCommitResponsePartition(
                         partition_index=one.partition_index, error_code=code
@@ -204,7 +206,10 @@ class Groups:
         for one in asked:
             offset, note = group.offsets.get(one, (-1, ""))
             part = group_offsets.OffsetFetchResponsePartition(
-                partition_index=one.partition, committed_offset=offset, metadata=note
+                partition_index=one.partition,
+                committed_offset=offset,
+                committed_leader_epoch=group.epochs.get(one, -1),
+                metadata=note,
             )
             topics.setdefault(one.topic, []).append(part)
         return group_offsets.OffsetFetchResponse(

@@ -32,8 +32,13 @@ class Leader:
     def __init__(self) -> None:
         self.answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
 
-    def submit(self, request: object, deadline: float) -> "asyncio.Future[FetchResponse]":
+    def submit(
+        self, request: object, deadline: float, version: int | None
+    ) -> "asyncio.Future[FetchResponse]":
         return self.answer
+
+    def version_for(self, api: int) -> int:
+        return 12
 
     async def says(self, data: PartitionData) -> None:
         topic = FetchableTopicResponse(topic="t", partitions=[data])
@@ -67,7 +72,7 @@ def test_what_an_old_leader_says_late_is_dropped(run: Any, late: PartitionData) 
     """It was asked before leadership moved; the new leader has been asked, and has answered, since."""
 
     async def story() -> None:
-        view = SimpleNamespace(epoch=lambda partition: 0)
+        view = SimpleNamespace(epoch=lambda partition: 0, topics={})
         cluster: Any = SimpleNamespace(now=lambda: 0.0, view=view, served=lambda *_: None)
         fetcher = Fetcher(cluster, configure(ConsumerConfig, "h:1", {}))
         place = PartitionPosition(T0)
@@ -89,7 +94,7 @@ def test_what_is_ready_of_a_log_that_lost_the_position_is_dropped_with_it(run: A
     """Else the caller's next record would set a position, and another would be looked up in vain."""
 
     async def story() -> None:
-        view = SimpleNamespace(epoch=lambda partition: 0)
+        view = SimpleNamespace(epoch=lambda partition: 0, topics={})
         cluster: Any = SimpleNamespace(now=lambda: 0.0, view=view, served=lambda *_: None)
         config = configure(ConsumerConfig, "h:1", {"auto_offset_reset": "earliest"})
         fetcher = Fetcher(cluster, config)
@@ -118,7 +123,7 @@ def test_what_is_ready_of_a_log_that_lost_the_position_is_dropped_with_it(run: A
 
 def test_an_answer_that_is_no_batch_is_told_to_the_caller(run: Any) -> None:
     async def story() -> None:
-        view = SimpleNamespace(epoch=lambda partition: 0)
+        view = SimpleNamespace(epoch=lambda partition: 0, topics={})
         cluster: Any = SimpleNamespace(
             now=lambda: 0.0, view=view, served=lambda *_: None, pause=lambda failures: 0.0
         )

@@ -140,7 +140,7 @@ def test_a_consumer_hands_out_what_its_interceptors_return_and_they_hear_of_comm
                 consumer.seek(T0, 0)
                 assert [one.value for one in await consumer.poll()] == [b"0", b"0", b"2", b"2", b"4", b"4"]
                 assert await consumer.position(T0) == 6, "what was left out counts as read"
-            assert doubling.commits[-1] == {T0: CommittedOffset(6)} and doubling.closed == 1
+            assert doubling.commits[-1] == {T0: CommittedOffset(6, leader_epoch=0)} and doubling.closed == 1
 
     run(story())
 

@@ -335,18 +335,18 @@ def test_what_was_handed_out_is_done_when_the_caller_comes_back_also_while_the_p
     place.look_up(-2)
     place.go_on(0)
     assert place.processed == 0, "nothing was handed out before"
-    place.position = 10
+    place.stand_at(10)
     place.lose(-1)
     assert place.processed == 0
     place.came_back()
     assert (place.position, place.processed) == (None, 10)
     place.go_on(500)
     assert (place.position, place.processed) == (500, 500)
-    place.position = 510
+    place.stand_at(510)
     place.lose(-2)
     place.go_on(20)
     assert (place.position, place.processed) == (20, 20), "what comes again is not done"
-    place.position = 30
+    place.stand_at(30)
     place.look_up(-1)
     assert place.processed is None
     place.go_on(600)

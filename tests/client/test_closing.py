@@ -1,0 +1,49 @@
+"""A client is closed while other tasks wait for something of it: each is told so, and none waits on."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from strandline.client import Admin, Consumer, Producer, TopicPartition
+from strandline.protocol.apis import Api
+from tests.client.broker_harness import SWALLOW, Double
+from tests.patience import HANG_S
+
+T0 = TopicPartition("t", 0)
+WAITING: dict[str, tuple[type[Any], Callable[[Any], Any]]] = {
+    "the next record": (Consumer, anext),
+    "a list of records": (Consumer, lambda one: one.poll(1 << 40)),
+    "a batch": (Consumer, lambda one: one.poll_batch(1 << 40)),
+    "a position": (Consumer, lambda one: one.position(T0)),
+    "partitions, of a consumer": (Consumer, lambda one: one.partitions_for("missing")),
+    "partitions, of a producer": (Producer, lambda one: one.partitions_for("missing")),
+    "offsets": (Consumer, lambda one: one.end_offsets([T0])),
+    "a topic that is not there": (Producer, lambda one: one.send_many("missing", [b"1"])),
+    "a description": (Admin, lambda one: one.describe_groups(["g"])),
+}
+
+
+@pytest.mark.parametrize("what", WAITING)
+def test_who_waits_is_told(what: str, run: Any) -> None:
+    """Neither for the rest of its time, nor by what looks as if it had been cancelled itself."""
+    kind, wait = WAITING[what]
+
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            silent = (Api.LIST_OFFSETS, Api.DESCRIBE_GROUPS)
+            double.hook = lambda broker, api, request: SWALLOW if api in silent else None
+            client = await kind(double.servers).start()
+            if kind is Consumer:
+                client.assign([T0])
+            waiting = asyncio.create_task(wait(client))
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            await client.close()
+            async with asyncio.timeout(HANG_S / 2):
+                with pytest.raises(RuntimeError, match=r"clos|stopp"):
+                    await waiting
+
+    run(story())
