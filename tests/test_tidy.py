@@ -69,7 +69,11 @@ BANNED = {
     r"(?<![\w.])print\(": ("a log line, or the console of cli/", ("cli/", "local/")),
     r"except Exception\b|except:\s*$": (
         "the kinds of trouble, one by one",
-        ("client/interceptors.py", "client/consumer/buffer.py"),  # the user's code may raise anything
+        (
+            "client/interceptors.py",
+            "client/consumer/buffer.py",
+            "client/producer/producer.py",
+        ),  # the user's code may raise anything
     ),
     r"(?<![\w.])(?<!def )open\(|\bos\.(write|pread|pwrite|fsync|fdatasync|rename|replace|unlink)\(": (
         "Disk and File of storage/disk.py",

@@ -7,7 +7,8 @@ import pytest
 
 from strandline.client import Consumer, TopicPartition
 from strandline.protocol.apis import Api
-from strandline.protocol.messages import metadata
+from strandline.protocol.error_codes import ErrorCode
+from strandline.protocol.messages import fetch, metadata
 from strandline.protocol.records import BatchBuilder
 from tests.client.broker_harness import Broker, Double, Partition, on_metadata
 from tests.patience import HANG_S
@@ -102,24 +103,27 @@ def test_a_leader_that_was_replaced_is_not_asked_for_what_a_later_one_has_writte
                 assert await take(consumer, 20) == list(range(20))
                 await consumer.commit()
             fill(log, range(20, 25))
-            old = Partition(1)
-            fill(old, range(10))
             lag = 5
 
-            def answer(broker: Broker, api: int, request: Any) -> Any:
+            def lagging(broker: Broker, api: int, request: Any) -> Any:
                 nonlocal lag
                 if api == Api.METADATA and request.topics and lag:
                     lag -= 1
-                    told: metadata.MetadataResponse = on_metadata(double, broker, request)
-                    told.topics[0].partitions[0] = metadata.MetadataResponsePartition(
+                    answer: metadata.MetadataResponse = on_metadata(double, broker, request)
+                    answer.topics[0].partitions[0] = metadata.MetadataResponsePartition(
                         partition_index=0, leader_id=1, leader_epoch=0, replica_nodes=[1, 2], isr_nodes=[1]
                     )
-                    return told
-                if api == Api.FETCH and broker.node == 1:
-                    raise AssertionError("the old leader is asked")
-                return None
+                    return answer
+                if api != Api.FETCH or broker.node != 1:
+                    return None
+                code, topic = ErrorCode.OFFSET_OUT_OF_RANGE, request.topics[0]
+                data = fetch.PartitionData(partition_index=0, error_code=code, high_watermark=-1)
+                told = fetch.FetchableTopicResponse(
+                    topic=topic.topic, topic_id=topic.topic_id, partitions=[data]
+                )
+                return fetch.FetchResponse(responses=[told])
 
-            double.hook = answer
+            double.hook = lagging
             async with Consumer(double.servers, topics=["t"], **GROUP) as consumer:
                 assert await take(consumer, 5) == list(range(20, 25))
             assert not lag
