@@ -7,7 +7,7 @@ import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.broker.config.dynamic import DIRECTORIES_RATE
-from strandline.cli.doctor.facts import BrokerFacts, Facts, Reach, ZkFacts, ZkServer
+from strandline.cli.doctor.facts import BrokerFacts, Dial, Facts, Reach, ZkFacts, ZkServer
 from strandline.cli.doctor.findings import Finding, Severity
 from strandline.cli.doctor.judge import judge
 from strandline.cli.doctor.migration.facts import (
@@ -184,6 +184,30 @@ def test_an_id_that_kafka_gave_out_must_be_written_down(id: str | None) -> None:
 def test_brokers_must_meet_at_one_listener() -> None:
     found = only(with_settings(inter_broker_listener_name="CLIENT"), "inter_broker_listeners_differ")
     assert "broker 2: CLIENT" in found.problem
+
+
+@pytest.mark.parametrize(
+    "listeners", [None, "INTERNAL://:9093,CLIENT://10.0.0.7:9092"], ids=["as it comes", "one"]
+)
+def test_listeners_without_a_host_would_be_heard_at_the_machine_only(listeners: str | None) -> None:
+    """Nobody but the machine itself would reach the broker, wherever it is said to be."""
+    named = {"listener_security_protocol_map": "INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT"} if listeners else {}
+    others = {} if listeners else {"inter_broker_listener_name": None}
+    settings = {id: given(id, listeners=listeners, **named, **others) for id in IDS}
+    brokers = {
+        f"broker {id}": {k: v for k, v in one.items() if v is not None} for id, one in settings.items()
+    }
+    away = cluster(
+        brokers={id: replace(kafkas(id), dial=Dial(f"kafka-{id}:9092", Reach.ANSWERS)) for id in IDS}
+    )
+    found = only(fit(brokers=brokers, cluster=away), "listener_without_host")
+    assert "127.0.0.1 only" in found.problem and "advertised.listeners" in found.remedy
+    name = "INTERNAL" if listeners else "PLAINTEXT"
+    assert found.values["listeners"] == {f"broker {id}": [name] for id in IDS}
+    here = cluster(
+        brokers={id: replace(kafkas(id), dial=Dial(f"127.0.0.1:909{id}", Reach.ANSWERS)) for id in IDS}
+    )
+    assert judge_migration(fit(brokers=brokers, cluster=here))[0] == [], "all of it is one machine"
 
 
 # --- settings made while running -------------------------------------------------------------------

@@ -7,8 +7,10 @@ Left to others: what is not served because of security (checks_security.py).
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
 
 from ....base.options import InvalidOption
+from ....broker.config.addresses import parse_endpoints
 from ....broker.config.broker import OPTIONS
 from ....broker.config.dynamic import (
     DIRECTORIES_RATE,
@@ -29,6 +31,7 @@ from ....broker.config.files import (
 from ....broker.errors import BrokerConfigError
 from ....storage.idle_settings import IDLE
 from ..findings import Finding, Fine, Severity, named, plural
+from ..probe import place_of
 from .facts import OF_ALL, MigrationFacts, Settings
 from .remedies import OPEN, QUORUM
 
@@ -36,12 +39,14 @@ FILE = "server.properties"
 ID, CONNECT = "broker.id", "zookeeper.connect"
 REMOTE = "remote.storage.enable"
 CONTROL_PLANE = "control.plane.listener.name"
+NO_LISTENERS = "PLAINTEXT://:9092"  # what Kafka takes if none is given
 
 
 def check_settings(facts: MigrationFacts) -> Iterator[Finding | Fine]:
     """All that is to be said of settings of brokers and topics."""
     yield from _of_brokers(facts)
     yield from _not_by_a_file(facts)
+    yield from _heard_here_only(facts)
     yield from _set_while_running(facts)
     yield from _of_topics(facts)
 
@@ -183,6 +188,47 @@ def _not_by_a_file(facts: MigrationFacts) -> Iterator[Finding | Fine]:
             (),
             {"listeners": dict(meeting)},
         )
+
+
+def _heard_here_only(facts: MigrationFacts) -> Iterator[Finding]:
+    """Where no host is named, as in the file that comes with Kafka, it listens at all addresses."""
+    bare: dict[str, list[str]] = {}
+    for where, settings in facts.brokers.items():
+        try:
+            places = parse_endpoints("listeners", settings.get("listeners") or NO_LISTENERS)
+        except BrokerConfigError:
+            continue  # the start would be refused, which is said
+        names = [place.listener for place in places if not place.host]
+        if names and not _is_on_loopback(facts, settings.get(ID) or where.removeprefix("broker ")):
+            bare[where] = names
+    if bare:
+        listeners = named(sorted({name for names in bare.values() for name in names}))
+        yield Finding(
+            Severity.CRITICAL,
+            "listener_without_host",
+            ", ".join(bare),
+            f"{named(bare)}: listeners without a host ({listeners}) are heard at all addresses of the "
+            "machine by Kafka, and by Strandline at 127.0.0.1 only: no other machine would reach them",
+            f"write into {FILE}, before its first start as Strandline, listeners=NAME://0.0.0.0:PORT and "
+            " advertised.listeners=NAME://HOST:PORT, with the address by which others reach it now",
+            (),
+            {"listeners": bare},
+        )
+
+
+def _is_on_loopback(facts: MigrationFacts, id: str) -> bool:
+    """Whether all that is told of this broker is an address for this machine alone."""
+    known = facts.cluster.brokers.get(int(id)) if id.isascii() and id.isdigit() else None
+    dials = () if known is None else (known.dial, *known.listeners.values())
+    hosts = [place[0] for dial in dials if (place := place_of(dial.address)) is not None]
+    return bool(hosts) and all(map(_is_loopback, hosts))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _set_while_running(facts: MigrationFacts) -> Iterator[Finding | Fine]:
