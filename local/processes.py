@@ -167,7 +167,8 @@ class BrokerProcess:
         """Write `server.properties`; settings of the caller win over these."""
         lines = self.places | self.settings
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        escaped = {name: str(value).replace("\\", "\\\\") for name, value in lines.items()}
+        self.config.write_text("".join(f"{name}={value}\n" for name, value in escaped.items()))
 
     def start(self) -> None:
         """Write the configuration and start the process. The caller must wait until it answers."""

@@ -22,6 +22,7 @@ from .broker import DEFAULT_LOG_DIRS, OPTIONS, BrokerConfig
 ENVIRONMENT_PREFIX = "STRANDLINE_"
 NOT_OPTIONS = frozenset((kernel.VARIABLE, kernel.ENCODER_VARIABLE))  # for every process with records
 HOUR_MS = 3_600_000
+ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 OTHER_NAMES: dict[str, tuple[str, int]] = {
     # Kafka's coarser names -> the precise one (which wins when both are given), the factor; finer ones first
@@ -136,7 +137,9 @@ def config_of(settings: Sequence[Setting]) -> LoadedConfig:
 
 
 def from_properties(text: str, path: str) -> Iterator[Setting]:
-    """Java's format: `name=value`, `name:value` or `name value`; # and ! begin comments, \\ continues."""
+    """Java's format: `name=value`, `name:value` or `name value`; # and ! begin comments, \\ continues, and
+    escapes what programs escape that write such files, as colons.
+    """
     number, begun_at, line = 0, 0, ""
     for raw in text.splitlines():
         number += 1
@@ -149,8 +152,18 @@ def from_properties(text: str, path: str) -> Iterator[Setting]:
             line = line[:-1]
             continue
         name, value = re.split(r"\s*[=:]\s*|\s+", line.strip() + "=", maxsplit=1)
-        yield Setting(name, value.removesuffix("=").strip(), f"{path} line {begun_at}")
+        yield Setting(name, unescaped(value.removesuffix("=").strip()), f"{path} line {begun_at}")
         line = ""
+
+
+def unescaped(value: str) -> str:
+    """A value as Java reads it: `\\:` is a colon, `\\u00e9` a letter, `\\t` a tab."""
+
+    def plain(found: re.Match[str]) -> str:
+        letter = found[1]
+        return chr(int(letter[1:], 16)) if len(letter) > 1 else ESCAPED.get(letter, letter)
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", plain, value)
 
 
 def from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:

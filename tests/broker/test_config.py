@@ -81,6 +81,18 @@ def test_properties_are_read_as_java_reads_them() -> None:
     assert (config.zookeeper.hosts, config.zookeeper.chroot) == ("z1:2181,z2:2181", "/root")
 
 
+def test_what_programs_escape_that_write_properties_is_read_as_java_reads_it() -> None:
+    """Java's own writer escapes each colon, and all that is not ASCII."""
+    text = (
+        "broker.id=\\u0037\nzookeeper.connect=z1\\:2181/root\nlog.dirs=/a\\ b,/c\\\\d\n"
+        "listeners=PLAINTEXT\\://kafka-1\\:9092\n"
+    )
+    config = load(text).config
+    assert (config.broker_id, config.directories) == (7, ("/a b", "/c\\d"))
+    assert config.zookeeper.connect == "z1:2181/root"
+    assert config.listeners == "PLAINTEXT://kafka-1:9092"
+
+
 def test_all_mistakes_are_told_at_once_with_their_place() -> None:
     text = (
         "broker.id=x\nlog.segment.byte=5\nlog.segment.bytes=3\nauto.create.topics.enable=maybe\nlog.dirs=/a"
