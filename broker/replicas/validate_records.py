@@ -12,6 +12,7 @@ from ...protocol.records import iterate
 from ...storage.config import TopicConfig
 
 FEW = 32  # records; from here on, columns are faster
+NOT_INCREASING = "the offsets of its records do not increase"  # no cleaner could tell which is the newest
 
 
 def checked(
@@ -46,7 +47,14 @@ def look_inside(records: memoryview, header: BatchHeader, needs_keys: bool) -> N
 
 
 def _keyless_of_few(records: memoryview) -> list[int]:
-    return [index for index, record in enumerate(iterate(records, verify=False)) if record.key is None]
+    places, previous = [], -1
+    for index, record in enumerate(iterate(records, verify=False)):
+        if record.offset <= previous:
+            raise Malformed(NOT_INCREASING)
+        if record.key is None:
+            places.append(index)
+        previous = record.offset
+    return places
 
 
 def _keyless_of_many(records: memoryview) -> list[int]:
@@ -54,6 +62,8 @@ def _keyless_of_many(records: memoryview) -> list[int]:
 
     columns = decode(records, verify=False)
     columns.headers()
+    if bool((columns.offset[1:] <= columns.offset[:-1]).any()):
+        raise Malformed(NOT_INCREASING)
     places: list[int] = (columns.key_length < 0).nonzero()[0].tolist()
     return places
 

@@ -190,6 +190,8 @@ class Compactor:
             await self._make_room(each)
             if _has_changed(each, start_offset) or not await self._settle(each, found.upper):
                 return
+            if _has_changed(each, start_offset):  # while it was flushed: there may be nothing left to read
+                return
             async with closing(self._cleaners.clean(self._job(each, found))) as reports:
                 async for report in reports:
                     if _has_changed(each, start_offset):

@@ -301,6 +301,23 @@ async def test_a_log_start_that_moves_before_the_work_begins_gives_it_up(
         assert part.counts().cleanings == part.counts().failures == 0
 
 
+@in_loop
+async def test_a_log_start_that_moves_while_it_is_flushed_gives_the_cleaning_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.put(100, keys=5)
+    promise_flushed = stage.logs.promise_flushed
+
+    def moved(*told: Any) -> bool:
+        stage.log.move_start(stage.log.segments[-1].base_offset)  # no segment is left to be read
+        return promise_flushed(*told)
+
+    monkeypatch.setattr(stage.logs, "promise_flushed", moved)
+    async with cleaning(stage) as part:
+        await part.clean_filthiest()
+        assert part.counts().cleanings == part.counts().failures == 0
+
+
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC, errno.EIO])
 @in_loop
 async def test_a_swap_that_stops_halfway_fails_the_directory_only_if_the_disk_has(

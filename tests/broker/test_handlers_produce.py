@@ -188,6 +188,26 @@ def test_looking_inside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 100])
+def test_two_records_at_one_offset_come_into_no_compacted_topic(tmp_path: Path, count: int) -> None:
+    builder = BatchBuilder()
+    for _ in range(count):
+        builder.append(1000, b"k", b"v", [])
+    twice = bytearray(builder.build())
+    at = 61 + 9 + 3  # the second record's: nine bytes each, behind length, attributes and time
+    assert twice[at] == 2
+    twice[at] = 0
+    seal(twice, 0, len(twice))
+
+    async def story(stage: Cluster, client: Connection) -> None:
+        answer = (await ask(client, produce(bytes(twice)), 8)).responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert "do not increase" in answer.error_message
+        assert stage.members[1].partition.log.end_offset == 0
+
+    run(tmp_path, story, **{"cleanup.policy": "compact"})
+
+
+@pytest.mark.parametrize("count", [3, 100])
 def test_each_record_without_a_key_is_named_where_the_version_can(tmp_path: Path, count: int) -> None:
     mixed = BatchBuilder()
     for number in range(count):
