@@ -74,6 +74,18 @@ def test_the_later_source_wins() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "replication.quota.window.size.seconds", "controller.quota.window.size.seconds",
+        "max.connections.per.ip.overrides", "kafka.metrics.reporters",
+    ],
+)  # fmt: skip
+def test_what_only_kafka_has_an_effect_of_is_taken_with_a_warning(name: str) -> None:
+    _, warnings = load(f"{KAFKAS_OWN}\n{name}=5\n")
+    assert [warning for warning in warnings if warning.startswith(name)]
+
+
 def test_properties_are_read_as_java_reads_them() -> None:
     text = "! note\nbroker.id : 7\nlog.dirs = /a,\\\n   /b\n\nzookeeper.connect z1:2181,z2:2181/root/\n"
     config = load(text).config
