@@ -56,6 +56,16 @@ def test_the_blocking_faces_do_the_same_and_leave_no_thread(servers: list[str]) 
         producer.flush()
 
 
+def test_a_record_that_is_queued_cannot_be_called_back(servers: list[str], caplog: Any) -> None:
+    with BlockingAdmin(servers) as admin:
+        admin.create_topic("t")
+    with Producer(servers, linger_ms=100) as producer:
+        receipt = producer.send("t", b"1")
+        assert not receipt.cancel()
+        assert receipt.result(HANG_S).offset == 0
+    assert "InvalidStateError" not in caplog.text
+
+
 def test_an_interrupt_amid_close_leaves_no_connection(
     servers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,3 +136,24 @@ def test_a_name_that_is_no_column_is_refused(run: Any) -> None:
                     batch.to_arrow(["offset", "values"])
 
     run(story())
+
+
+@pytest.mark.parametrize("ms", [1_700_000_000_000_000_000, (1 << 63) - 1])
+def test_a_time_that_no_column_can_hold_is_told(ms: int, run: Any) -> None:
+    """As of a producer that writes nanoseconds: its microseconds would be those of another time."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            builder = BatchBuilder()
+            for timestamp in (1000, ms):
+                builder.append(timestamp, None, b"x")
+            log.append(builder.build())
+            async with Consumer(double.servers, topics=["t"], **READER) as consumer:
+                (batch,) = await whole(consumer, 2)
+            assert batch.columns.timestamp.tolist() == [1000, ms]
+            with pytest.raises(OverflowError, match=f"t-0: the record at offset 1 has timestamp {ms} ms"):
+                batch.to_arrow()
+            assert batch.to_arrow(["offset", "value"]).num_rows == 2
+
+    run(story())
