@@ -107,7 +107,6 @@ class Producer:
         if self._closed:
             return
         try:
-            await asyncio.sleep(0)  # a task that has not begun could not tell those in line of their end
             if self._transactions is not None:
                 await self._transactions.stop()
             elif flush and self._sender is not None:

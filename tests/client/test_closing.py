@@ -47,3 +47,28 @@ def test_who_waits_is_told(what: str, run: Any) -> None:
                     await waiting
 
     run(story())
+
+
+@pytest.mark.parametrize("options", [{}, {"transactional_id": "x"}], ids=["plain", "transactional"])
+def test_a_close_that_is_cancelled_at_any_time_ends_all_tasks(options: dict[str, Any], run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            for turns in range(1, 30):
+                before = asyncio.all_tasks()
+                producer = await Producer(double.servers, **options).start()
+                if options:
+                    await producer.init_transactions()
+                    producer.begin()
+                sent = producer.send("t", b"1"), producer.send("missing", b"1")
+                closing = asyncio.create_task(producer.close())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                closing.cancel()
+                await asyncio.wait([closing])
+                told = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), HANG_S)
+                assert len(told) == 2
+                left = asyncio.all_tasks() - before - {closing}
+                assert not [task for task in left if "Link" not in repr(task)], turns
+
+    run(story())
