@@ -16,6 +16,7 @@ from .serializers import bytes_out
 
 T = TypeVar("T")
 
+NAME_BYTES_MAX = (1 << 15) - 1  # of any text in a request; which shorter names are legal brokers say
 TIMESTAMP_MS_MAX = OFFSET_MAX = (1 << 63) - 1  # on the wire each is an int64
 
 
@@ -94,7 +95,10 @@ def checked_topic(name: str) -> str:
     """Check that a topic's name can be encoded. Which names are allowed is up to the brokers."""
     if not isinstance(name, str):
         raise TypeError(f"expected a topic name of type str, got {type(name).__name__}")
-    name.encode()
+    if (
+        size := len(name.encode())
+    ) > NAME_BYTES_MAX:  # brokers would hang up on all that metadata is asked for
+        raise ValueError(f"a topic name of {size} bytes is more than a request can have: {name[:40]!r}…")
     return name
 
 

@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strandline.client import Admin, CommittedOffset, Consumer, GroupMetadata, InvalidTopic, TopicPartition
+from strandline.client import (
+    Admin,
+    CommittedOffset,
+    Consumer,
+    GroupMetadata,
+    InvalidTopic,
+    Producer,
+    TopicPartition,
+)
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.group_admin import ListedGroup, ListGroupsResponse
@@ -187,5 +195,24 @@ def test_why_an_operation_asks_again_is_told_when_its_time_is_up(run: Any) -> No
                 await producer.send_offsets({T0: 3}, "g")
                 await producer.commit()
             assert double.groups.group("g").offsets[T0][0] == 3
+
+    run(story())
+
+
+def test_a_name_that_no_broker_reads_is_refused_at_once(run: Any) -> None:
+    """They would close the connection, and whatever else this client asks for is not answered either."""
+    name = "x" * 32_768
+
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            async with Producer(double.servers) as producer, Consumer(double.servers) as consumer:
+                with pytest.raises(ValueError, match="a topic name of 32768 bytes"):
+                    producer.send(name, b"1")
+                with pytest.raises(ValueError, match="a topic name of 32768 bytes"):
+                    await producer.send_many(name, [b"1"])
+                with pytest.raises(ValueError, match="a topic name of 32768 bytes"):
+                    consumer.subscribe([name])
+                assert await producer.partitions_for("t") == [0]
 
     run(story())
