@@ -13,9 +13,11 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, cast
 
+import structlog
+
 from ...protocol.apis import Api
 from ...protocol.connection import RequestHead, parse_head
-from ...protocol.errors import ApiError
+from ...protocol.errors import ApiError, ErrorCode
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.schema import decode
 from ..turn import Turn
@@ -25,6 +27,9 @@ from .exchange import HELD_S_MAX, NEVER, Exchange, Held, Listener
 from .receive_buffer import START_BYTES, Arena
 from .routes import Route, Service
 
+logger = structlog.get_logger(__name__)
+
+FAILED = "the broker met an error that it did not expect, and has logged it"
 UNSENT_BYTES_MAX = 1 << 20  # answered but not written; beyond it we execute nothing more for this peer
 SMALL_FRAME_BYTES_MAX = 4 << 20  # for requests without records: decoded they may take forty times as much
 WRITE_HIGH_WATER_BYTES = 256 << 10
@@ -238,6 +243,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         except Malformed as error:
             self.admission.complain(self, str(error))
             return self.close()
+        except Exception as error:
+            if not route.survives or isinstance(error, AssertionError):
+                raise
+            logger.error("request_failed", api=route.api.name, version=route.version, exc_info=error)
+            self.metrics.refuse(route.api, ErrorCode.UNKNOWN_SERVER_ERROR)
+            response = route.refuse(request, ApiError(f"{FAILED}: {type(error).__name__}"))
         if response is not None and exchange.parts is None:
             exchange.answer(response)
         self.task_runs = False

@@ -14,6 +14,17 @@ from ...protocol.apis import APIS, Api, ApiSpec
 from .exchange import Handler, HandlerEntry, Refuse
 from .metrics import Calls
 
+ADMINISTRATION = frozenset(
+    {
+        Api.CREATE_TOPICS, Api.DELETE_TOPICS, Api.CREATE_PARTITIONS, Api.DESCRIBE_CONFIGS, Api.ALTER_CONFIGS,
+        Api.INCREMENTAL_ALTER_CONFIGS, Api.ALTER_PARTITION_REASSIGNMENTS, Api.LIST_PARTITION_REASSIGNMENTS,
+        Api.ELECT_LEADERS, Api.UPDATE_FEATURES,
+    }
+)  # fmt: skip
+"""Requests that change ZooKeeper in one write or not at all. An unexpected exception leaves nothing half
+done, so it is the answer; ending the broker would have the next controller meet the same request.
+Why: docs/decisions/0070-a-question-of-an-administrator-ends-no-broker.md"""
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -25,6 +36,7 @@ class Route:
     handle: Handler[Any]
     refuse: Refuse
     is_coroutine: bool
+    survives: bool  # an unexpected exception of its handler is told to who asked, and ends nothing
     calls: Calls
 
 
@@ -49,7 +61,7 @@ def routes(internal: bool, handlers: Mapping[Api, HandlerEntry[Any]]) -> dict[in
         for version in versions_served(APIS[api], internal):
             found[route_key(api, version)] = Route(
                 api, version, APIS[api].request, entry.handle, entry.refuse, is_coroutine,
-                Calls(api, version),
+                is_coroutine and api in ADMINISTRATION, Calls(api, version),
             )  # fmt: skip
     return found
 

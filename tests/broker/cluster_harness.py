@@ -15,7 +15,7 @@ from strandline.broker.network.server import Server
 from strandline.broker.network.timings import Timings
 from strandline.broker.turn import Turn
 from strandline.protocol.apis import Api, header_version
-from strandline.protocol.errors import InvalidGroupId
+from strandline.protocol.errors import ApiError, ErrorCode, InvalidGroupId
 from strandline.protocol.messages.group_admin import ListGroupsRequest, ListGroupsResponse
 from strandline.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -78,6 +78,7 @@ class Stage:
         self.turns = 0
         self.failures: list[BaseException] = []
         self.creations: list[asyncio.Future[None]] = []
+        self.refused: list[ErrorCode] = []
         self.metrics = Metrics()
         self.turn = Turn(self.failures.append)
         self.turn.after_settling(self.settled)
@@ -92,7 +93,7 @@ class Stage:
         return {
             Api.HEARTBEAT: HandlerEntry(self.park, lambda q, e: HeartbeatResponse(error_code=e.code)),
             Api.METADATA: HandlerEntry(self.big, lambda q, e: None),
-            Api.CREATE_TOPICS: HandlerEntry(self.create, lambda q, e: CreateTopicsResponse(topics=[])),
+            Api.CREATE_TOPICS: HandlerEntry(self.create, self.not_created),
             Api.LIST_GROUPS: HandlerEntry(self.broken, lambda q, e: ListGroupsResponse(groups=[])),
             Api.CONTROLLED_SHUTDOWN: HandlerEntry(self.park, lambda q, e: None),
             **api_versions.HANDLERS,
@@ -113,6 +114,10 @@ class Stage:
         hold = asyncio.get_running_loop().create_future()
         self.creations.append(hold)
         await hold
+        return CreateTopicsResponse(topics=[])
+
+    def not_created(self, request: CreateTopicsRequest, error: ApiError) -> CreateTopicsResponse:
+        self.refused.append(error.code)
         return CreateTopicsResponse(topics=[])
 
     def broken(self, broker: Any, exchange: Exchange, request: ListGroupsRequest) -> None:

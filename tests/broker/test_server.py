@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from strandline.broker.network.receive_buffer import START_BYTES
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.metadata import MetadataRequest
 from strandline.protocol.messages.topics import CreateTopicsRequest
@@ -138,6 +139,36 @@ def test_later_frames_wait_for_a_coroutine_handler() -> None:
             assert [await correlation_id(reader), await correlation_id(reader)] == [1, 2]
 
     run(story())
+
+
+def test_what_an_administrator_asks_ends_no_broker() -> None:
+    """Else the client asks the next controller, and ends that one, too."""
+
+    async def story() -> None:
+        async with stage() as s:
+            reader, writer = await s.connect()
+            writer.write(
+                frame(CreateTopicsRequest(topics=[], timeout_ms=0), 2, 1) + frame(ApiVersionsRequest(), 0, 2)
+            )
+            await s.until(lambda: s.creations)
+            s.creations[0].set_exception(KeyError("unforeseen"))
+            assert [await correlation_id(reader) for _ in range(2)] == [1, 2]
+            assert not s.failures and s.refused == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+    run(story())
+
+
+def test_a_broken_invariant_ends_the_broker_whoever_asked() -> None:
+    async def story() -> None:
+        async with stage() as s:
+            _, writer = await s.connect()
+            writer.write(frame(CreateTopicsRequest(topics=[], timeout_ms=0), 2, 3))
+            await s.until(lambda: s.creations)
+            s.creations[0].set_exception(AssertionError("this cannot be"))
+            await s.until(lambda: s.failures)
+
+    with pytest.raises(AssertionError, match="this cannot be"):
+        run(story())
 
 
 def test_too_many_open_exchanges_stop_the_reading() -> None:
