@@ -192,7 +192,8 @@ class ConfigWatch:
                 told = await read_overrides(self._zk, documents.broker_config_path(broker))
                 self._config.learn(broker, told)
             elif topic != entity and self.topics is not None:
-                self.topics.learn(topic, await self._overrides_of(topic))
+                known = self.topics.of(topic)
+                self.topics.learn(topic, await self._overrides_of(topic, known), known)
                 self._on_topic(topic)
             elif entity.startswith(GROUPS):
                 await self._read_group_nodes([entity.removeprefix(GROUPS)])
@@ -227,12 +228,11 @@ class ConfigWatch:
         except documents.BadDocument:
             return name
 
-    async def _overrides_of(self, topic: str) -> Overrides:
+    async def _overrides_of(self, topic: str, known: Overrides) -> Overrides:
         """The topic's overrides. That there is no node, or an older one, is believed only when it is certain:
         a controller of Kafka tells of a topic as soon as its leader has it.
         """
-        assert self.topics is not None
-        path, known = documents.topic_config_path(topic), self.topics.of(topic)
+        path = documents.topic_config_path(topic)
         told = await read_overrides(self._zk, path)
         if told.exists and told.edition >= known.edition:
             return told

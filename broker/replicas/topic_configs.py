@@ -66,7 +66,8 @@ class TopicSettings:
         name, self._by_kafkas = state.topic_name, by_kafkas
         known = self._ids.get(name, NO_UUID)
         is_another = known != state.topic_id and NO_UUID not in (known, state.topic_id)
-        self._ids[name] = state.topic_id
+        if state.topic_id != NO_UUID:
+            self._ids[name] = state.topic_id
         if by_kafkas and not state.configs and state.configs_born == UNKNOWN:
             if name not in self._told:
                 self._told[name] = NOTHING
@@ -78,10 +79,13 @@ class TopicSettings:
         names = {config.name: config.value for config in state.configs}
         self.learn(state.topic_name, Overrides(names, state.configs_born, state.configs_version))
 
-    def learn(self, topic: str, told: Overrides) -> None:
-        """Take the contents of the topic's znode, unless they are older than what is known."""
+    def learn(self, topic: str, told: Overrides, instead_of: Overrides | None = None) -> None:
+        """Take the contents of the topic's znode, unless they are older than what is known. What was known
+        before a reading that is certain (`instead_of`) does not stand in its way: the settings of the present
+        topic may have been read before the controller named it, and were void with the earlier one's.
+        """
         known = self._told.get(topic)
-        if known is not None and told.edition < known.edition:
+        if known is not None and told.edition < known.edition and known != instead_of:
             return
         self._told[topic] = told
         if known is None or known.names != told.names:

@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -12,6 +13,8 @@ from strandline.broker import config_watch
 from strandline.broker.config.groups import GroupSettings
 from strandline.broker.config.live import LiveConfig
 from strandline.broker.config_watch import ConfigWatch
+from strandline.broker.replicas.topic_configs import TopicSettings
+from strandline.protocol.messages.control import UpdateMetadataTopicState
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import (
@@ -98,7 +101,7 @@ class Topics:
     def of(self, topic: str) -> Overrides:
         return self.known.get(topic, NOTHING)
 
-    def learn(self, topic: str, told: Overrides) -> None:
+    def learn(self, topic: str, told: Overrides, instead_of: Overrides | None = None) -> None:
         self.known[topic] = told
 
 
@@ -422,3 +425,34 @@ def test_what_a_server_that_lags_behind_tells_is_not_believed(monkeypatch: pytes
         await until(lambda: topics.known["t"].names == {"retention.ms": "7"})
 
     play(story)
+
+
+def test_settings_that_were_read_before_their_topic_was_named_are_not_lost() -> None:
+    """A topic is made again and changed at once: the change is announced by ZooKeeper, and here before the
+    controller, which is one of Apache Kafka, has named the new topic.
+    """
+
+    async def run() -> None:
+        session, live, any_logs = Session(), LiveConfig(config()), cast(Any, None)
+        topics = TopicSettings(any_logs, {})
+        watch = ConfigWatch(cast(Any, session), live, GroupSettings(live.current.groups))
+        watch.start(topics, lambda topic: None)
+        first, second = (
+            UpdateMetadataTopicState(topic_name="t", topic_id=UUID(int=id), partition_states=[])
+            for id in (7, 8)
+        )
+        try:
+            session.put("/config/topics/t", cleanup_policy="delete")
+            topics.told(first, by_kafkas=True)
+            await until(lambda: topics.names_of("t") == {"cleanup.policy": "delete"})
+            session.do(Delete("/config/topics/t", 0))
+            session.put("/config/topics/t", cleanup_policy="compact")
+            session.notify({"version": 2, "entity_path": "topics/t"})
+            await until(lambda: topics.names_of("t") == {"cleanup.policy": "compact"})
+            topics.told(second, by_kafkas=True)
+            assert topics.names_of("t") == {}, "for all that is known they may be the earlier topic's"
+            await until(lambda: topics.names_of("t") == {"cleanup.policy": "compact"})
+        finally:
+            await watch.stop()
+
+    asyncio.run(run())

@@ -104,6 +104,7 @@ async def test_settings_of_an_earlier_topic_of_the_name_are_void(tmp_path: Path)
         settings.learn(TOPIC, Overrides({"retention.ms": "5"}, 30, 2))
         settings.told(first, by_kafkas=True)
         assert member.partition.log.config.retention_ms == 5 and settings.unsent == [TOPIC]
+        settings.told(UpdateMetadataTopicState(topic_name=TOPIC, partition_states=[]), by_kafkas=True)
         asked.clear()
         settings.told(second, by_kafkas=True)
         settings.told(second, by_kafkas=True)
