@@ -366,7 +366,9 @@ class StartRound:
         )
 
     def take(self, response: ListOffsetsResponse) -> Outcome:
-        """What the answers ask for: to begin anew where the leader's log begins, or to compare the ends."""
+        """What the answers ask for: to begin anew where the leader's log begins, or to compare the ends. Who
+        failed waits already: it has been refused a fetch.
+        """
         outcome = Outcome()
         for topic in response.topics:
             for answer in topic.partitions:
@@ -374,8 +376,9 @@ class StartRound:
                 if asked is None or asked[0].following is not asked[1]:
                     continue
                 partition, follower, question = asked
-                if answer.error_code:  # what was refused before it was asked is tried again anyway
-                    follower.refused(question, answer.error_code)
+                if answer.error_code:
+                    reaction = follower.refused(question, answer.error_code)
+                    _wait_or_retry(partition, reaction, answer.error_code, outcome.failed)
                 else:
                     effects = follower.out_of_range(question, Offset(answer.offset))
                     outcome.cuts += partition.apply(effects)

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from strandline.broker.fetch import read
+from strandline.broker.follower.round import StartRound
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from strandline.replication.follower import AskRecords
 from strandline.storage.log.log import Log
 from tests.broker.replica_harness import Cluster, ask, batch, cluster, outcome, produce, until
 
@@ -92,3 +99,22 @@ async def test_a_batch_around_the_start_that_is_damaged_is_asked_for_again(
         stage.members[2].parts.fetchers.follow(two)
         await until(lambda: stage.state().isr == [1, 2])
         assert sent == [3, 3] and (two.log.start_offset, two.log.end_offset) == (3, END)
+
+
+async def test_who_is_fenced_when_it_asks_for_the_start_looks_for_its_role(tmp_path: Path) -> None:
+    """The leader has another epoch than when it refused the fetch; the controller may not reach us."""
+    async with cluster(tmp_path, 2) as stage:
+        await lead(stage, 3)
+        two, missed = stage.members[2], list[bool]()
+        follower = two.partition.following
+        assert follower is not None
+        question = follower.question()
+        assert isinstance(question, AskRecords)
+        two.parts.shared.untold.subscribe(lambda: missed.append(True))
+        asked = StartRound(two.parts.shared, [(two.partition, follower, question)])
+        fenced = ListOffsetsPartitionResponse(
+            partition_index=two.partition.tp.partition, error_code=ErrorCode.FENCED_LEADER_EPOCH
+        )
+        topic = ListOffsetsTopicResponse(name=two.partition.tp.topic, partitions=[fenced])
+        assert asked.take(ListOffsetsResponse(topics=[topic])).cuts == []
+        assert missed == [True] and follower.question() is None
