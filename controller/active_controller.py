@@ -367,7 +367,8 @@ class ActiveController:
         """Remove what topics have left that a controller of Apache Kafka has deleted."""
         while not self._ended:
             try:
-                if count := await remove_orphans(self._zk, self.term):
+                known = [topic.id for topic in self.state.topics.values()]
+                if count := await remove_orphans(self._zk, self.term, known):
                     logger.info("orphaned_nodes_removed", count=count)
                 return
             except Unknown:

@@ -1,6 +1,7 @@
 """Nodes below /strandline/topics: of topics that a controller of Kafka has deleted, and of living ones."""
 
 import random
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -9,7 +10,7 @@ from strandline.base.clock import SystemClock
 from strandline.controller.controller import Controller, ControllerOptions
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, topic_lives, znodes
-from strandline.zookeeper.client import Create, SetData
+from strandline.zookeeper.client import Create, SetData, Stat
 from strandline.zookeeper.topic_lives import is_gone, remove_orphans
 from strandline.zookeeper.znodes import ControllerMoved, ControllerTerm
 from tests.controller.cluster_harness import until
@@ -58,6 +59,25 @@ async def test_while_a_topic_cannot_tell_its_id_nothing_is_removed(data: bytes) 
     await topic(zk, "t", data)
     await topic(zk, "u", 2)
     assert await remove_orphans(zk, term) == 0 and await left(zk) == [1, 2]
+
+
+async def test_topics_are_read_only_if_one_may_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    zk, term = await started()
+    await lives(zk, 1, 2)
+    for id in (1, 2):
+        await topic(zk, f"t{id}", id)
+    read, whole = list[str](), zk.get_many
+
+    async def get_many(paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        read.extend(paths)
+        return await whole(paths)
+
+    monkeypatch.setattr(zk, "get_many", get_many)
+    assert await remove_orphans(zk, term, [UUID(int=id) for id in (1, 2, 7)]) == 0 and read == []
+    assert await remove_orphans(zk, term, [UUID(int=1)]) == 0 and len(read) == 2
+    await lives(zk, 3)
+    assert await remove_orphans(zk, term, [UUID(int=id) for id in (1, 2)]) == 1
+    assert await left(zk) == [1, 2]
 
 
 async def test_a_topic_that_is_made_meanwhile_lives(monkeypatch: pytest.MonkeyPatch) -> None:
