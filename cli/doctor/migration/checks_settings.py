@@ -210,7 +210,7 @@ def _heard_here_only(facts: MigrationFacts) -> Iterator[Finding]:
             f"{named(bare)}: listeners without a host ({listeners}) are heard at all addresses of the "
             "machine by Kafka, and by Strandline at 127.0.0.1 only: no other machine would reach them",
             f"write into {FILE}, before its first start as Strandline, listeners=NAME://0.0.0.0:PORT and "
-            " advertised.listeners=NAME://HOST:PORT, with the address by which others reach it now",
+            "advertised.listeners=NAME://HOST:PORT, with the address by which others reach it now",
             (),
             {"listeners": bare},
         )
