@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from strandline.client import Consumer, OffsetOutOfRange, RebalanceListener, TopicPartition
+from strandline.client.consumer import missing_topics
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, RebalanceInProgress, TopicAuthorizationFailed
 from strandline.protocol.messages.offsets import (
@@ -68,7 +69,11 @@ def test_a_leader_that_gives_no_offset_keeps_no_other_waiting(silent: str, run: 
     run(story())
 
 
-def test_a_deleted_topic_is_given_to_nobody_and_keeps_nobody_from_reading(run: Any) -> None:
+def test_a_deleted_topic_is_given_to_nobody_and_keeps_nobody_from_reading(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missing_topics, "MISSING_SECONDS", HANG_S)  # else who is slow here hears of it
+
     async def story() -> None:
         async with Double(1) as double:
             for name in ("t", "gone"):
