@@ -130,13 +130,12 @@ class Fetcher:
 
     def _pump(self, now: float) -> bool:
         """Ask every broker that is not being asked; True when some partition could not be asked for."""
-        lost = {place.partition for place in self.places.values() if self._is_of_another_topic(place, now)}
-        blocked = self._settle_positions(now) or bool(lost)
+        blocked = self._settle_positions(now)
         by_node: dict[int, list[PartitionPosition]] = {}
         crowded: set[int] = set()
         held = sum(place.nbytes for place in self.places.values())
         for place in self.places.values():
-            if place.position is None or place.is_paused or place.partition in lost:
+            if place.position is None or place.is_paused:
                 continue
             node = self._sources.of(place, now)
             if node is None or place.not_before > now:
@@ -157,28 +156,6 @@ class Fetcher:
                 for place in places:
                     self._sources.failed(place, node, now)
         return blocked
-
-    def _is_of_another_topic(self, place: PartitionPosition, now: float) -> bool:
-        """Whether the position is of a topic that was deleted, another one has its name now, and the caller
-        must say where to go on. If a policy may, that is the beginning: all of it is new."""
-        known = self._cluster.view.topics.get(place.partition.topic)
-        if known is None or NO_UUID in (known.topic_id, place.topic_id) or known.topic_id == place.topic_id:
-            return False
-        if self._config.auto_offset_reset != "none":
-            log.warning("topic_made_again", partition=str(place.partition), position=place.position)
-            self.on_gone_back({place.partition})
-            self.on_made_again(place.partition)
-            place.look_up(EARLIEST)
-            return False
-        if place.not_before <= now:
-            self._raise(
-                OffsetOutOfRange(
-                    f"{place.partition}: topic {place.partition.topic} was deleted and created again, and "
-                    "auto_offset_reset is none"
-                )
-            )
-            self._put_off(place)
-        return True
 
     def _ask(
         self, node: int, connection: Connection, places: list[PartitionPosition], is_hurried: bool
@@ -261,7 +238,11 @@ class Fetcher:
         code = data.error_code
         if code == 0:
             self._cluster.served(place.partition, node, epoch)
-            place.failures, place.topic_id = 0, question.topic_id
+            place.failures = 0
+        if code in (0, ErrorCode.OFFSET_OUT_OF_RANGE) and not place.is_of(question.topic_id):
+            return self._begin_anew(place)
+        if code == 0:
+            place.topic_id = question.topic_id
             if data.preferred_read_replica >= 0:
                 return self._sources.named(place, data.preferred_read_replica, self._cluster.now())
             parting = data.diverging_epoch
@@ -290,6 +271,24 @@ class Fetcher:
         pause = 0.0 if superseded else self._cluster.pause(place.failures - 1)
         place.not_before = self._cluster.now() + pause
         return None
+
+    def _begin_anew(self, place: PartitionPosition) -> None:
+        """A leader has answered for another topic of the name: the one that the position is of was deleted.
+        (Metadata alone does not say so: brokers that lag name the earlier one.) If a policy may say where to
+        go on, it is at the beginning: all of it is new."""
+        if self._config.auto_offset_reset == "none":
+            self._raise(
+                OffsetOutOfRange(
+                    f"{place.partition}: topic {place.partition.topic} was deleted and created again, and "
+                    "auto_offset_reset is none"
+                )
+            )
+            self._put_off(place)
+            return
+        log.warning("topic_made_again", partition=str(place.partition), position=place.position)
+        self.on_gone_back({place.partition})
+        self.on_made_again(place.partition)
+        place.look_up(EARLIEST)
 
     def _go_back(self, place: PartitionPosition, parting: FetchEpochEndOffset) -> None:
         """Records that we have read were truncated (unclean election): others may have their offsets."""

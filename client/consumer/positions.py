@@ -179,6 +179,10 @@ class PartitionPosition:
             self._run.end = 0
             self._run = None
 
+    def is_of(self, topic_id: UUID) -> bool:
+        """Whether the position may be of this topic."""
+        return NO_UUID in (topic_id, self.topic_id) or topic_id == self.topic_id
+
     @property
     def nbytes(self) -> int:
         """Bytes held and not yet read."""

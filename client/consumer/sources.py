@@ -4,13 +4,14 @@ A leader that knows the consumer's rack may answer with the name of another repl
 one is asked then, for as long as metadata is good for. If it fails, or does not have the offset yet, the
 leader is asked again, without a rack for as long: otherwise it would name the same one.
 A leader of an epoch before that of the last record has been replaced, and does not know it: brokers may still
-name it, and the log that it has may end before the position. Others are looked for, but not for ever, since a
-topic that was made again has earlier epochs.
+name it, and the log that it has may end before the position. Others are looked for, but not for ever: where
+brokers know no topic ids, it may be that the topic was made again.
 Left to others: what is fetched (fetcher.py), who leads (network/cluster.py).
 """
 
 from collections.abc import Iterable
 
+from ...base.types import NO_EPOCH
 from ..config import ConsumerConfig
 from ..network.cluster import PROPAGATION_SECONDS, Cluster
 from .positions import PartitionPosition
@@ -31,7 +32,9 @@ class Sources:
         leader = self._cluster.leader(place.partition)
         if leader is None:
             return None
-        if 0 <= leader.leader_epoch < place.last_epoch:
+        topic = self._cluster.view.topics[place.partition.topic]
+        last_epoch = place.last_epoch if place.is_of(topic.topic_id) else NO_EPOCH
+        if 0 <= leader.leader_epoch < last_epoch:
             place.superseded_until = place.superseded_until or now + PROPAGATION_SECONDS
             if now < place.superseded_until:
                 self._cluster.doubt(place.partition, leader.leader, leader.leader_epoch)
@@ -55,8 +58,9 @@ class Sources:
             place.leader_only_until = now + self._good_for
 
     def failed(self, place: PartitionPosition, broker: int, now: float) -> bool:
-        """This broker did not serve the partition. True if it is the nearer one, so that the leader can."""
-        if place.nearer != broker or now >= place.nearer_until:
+        """This broker did not serve the partition. True if it is the nearer one, so that the leader can; also
+        if it was to be asked only until a moment ago."""
+        if place.nearer != broker:
             return False
         place.nearer, place.nearer_until = NONE, 0.0
         place.leader_only_until = now + self._good_for

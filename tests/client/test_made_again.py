@@ -8,8 +8,9 @@ import pytest
 from strandline.client import Consumer, OffsetOutOfRange, TopicPartition
 from strandline.protocol.apis import Api
 from strandline.protocol.messages.api_versions import ApiVersionsResponse
+from strandline.protocol.messages.metadata import MetadataResponse
 from strandline.protocol.records import BatchBuilder
-from tests.client.broker_harness import Broker, Double, Partition, on_versions
+from tests.client.broker_harness import Broker, Double, Partition, on_metadata, on_versions
 from tests.patience import HANG_S
 
 T0 = TopicPartition("t", 0)
@@ -109,5 +110,39 @@ def test_who_seeks_before_it_has_heard_of_the_new_topic_means_that_one(run: Any)
                 fill(double.topic("t")[0], range(100, 130))
                 consumer.seek(T0, 20)
                 assert await take(consumer, 10) == list(range(120, 130))
+
+    run(story())
+
+
+def test_a_broker_that_lags_makes_nobody_read_it_again(run: Any) -> None:
+    """Its metadata has the id of the topic before. No leader has that one any more."""
+
+    async def story() -> None:
+        async with Double(2) as double:
+            fill(double.topic("t")[0], range(10))
+            old = double.ids["t"]
+            options = OPTIONS | {"auto_offset_reset": "earliest", "metadata_max_age_ms": 50}
+            async with Consumer(double.servers, topics=["t"], **options) as consumer:
+                known = consumer._cluster.view.topics
+                assert await take(consumer, 10) == list(range(10))
+                (log,) = double.topic("t")
+                fill(log, range(100, 130))
+                assert await take(consumer, 30) == list(range(100, 130))
+
+                def lag(broker: Broker, api: int, request: Any) -> Any:
+                    if api != Api.METADATA:
+                        return None
+                    told: MetadataResponse = on_metadata(double, broker, request)
+                    told.topics[0].topic_id = old
+                    return told
+
+                double.hook = lag
+                async with asyncio.timeout(HANG_S):
+                    while known["t"].topic_id != old:
+                        await asyncio.sleep(0.01)
+                await consumer.poll(100)
+                double.hook = lambda *_: None
+                fill(log, range(130, 140))
+                assert await take(consumer, 10) == list(range(130, 140))
 
     run(story())

@@ -107,3 +107,28 @@ def test_where_it_cannot_be_read_the_leader_is(trouble: str, run: Any) -> None:
             assert racks.asked[-1] == LEADER and racks.asked.count(NEARER) <= 2
 
     run(story())
+
+
+def test_what_it_says_when_it_is_not_to_be_asked_any_more_is_not_what_the_leader_says(run: Any) -> None:
+    """It was asked in time, and answers late that it does not have the offset: that resets nothing."""
+
+    async def story() -> None:
+        async with Double(2) as double:
+            (log,) = double.topic("t")
+            racks = Racks(double)
+            fill(log, range(10))
+            async with consumer_of(double) as consumer:
+                assert await take(consumer, 10) == list(range(10))
+                place = consumer._fetcher.places[T0]
+                racks.code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+                async def late(broker: Broker, api: int, request: Any) -> Any:
+                    if api == Api.FETCH and broker.node == NEARER:
+                        place.nearer_until = 0.0
+                    return racks(broker, api, request)
+
+                double.hook = late
+                fill(log, range(10, 20))
+                assert await take(consumer, 10) == list(range(10, 20))
+
+    run(story())
