@@ -95,9 +95,8 @@ def checked_topic(name: str) -> str:
     """Check that a topic's name can be encoded. Which names are allowed is up to the brokers."""
     if not isinstance(name, str):
         raise TypeError(f"expected a topic name of type str, got {type(name).__name__}")
-    if (
-        size := len(name.encode())
-    ) > NAME_BYTES_MAX:  # brokers would hang up on all that metadata is asked for
+    size = len(name.encode())
+    if size > NAME_BYTES_MAX:  # brokers would hang up on all that metadata is asked for
         raise ValueError(f"a topic name of {size} bytes is more than a request can have: {name[:40]!r}…")
     return name
 

@@ -106,10 +106,8 @@ class Cluster:
             await self.tasks.stop()
         finally:
             await self.links.close()
-            for (
-                waiter
-            ) in self._waiters:  # not cancelled: that would look as if somebody had cancelled the caller
-                if not waiter.done():
+            for waiter in self._waiters:
+                if not waiter.done():  # not cancelled: it would look as if somebody had cancelled the caller
                     waiter.set_exception(RuntimeError(CLOSED))
                     waiter.exception()  # seen here: nobody may be waiting
 

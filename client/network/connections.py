@@ -88,8 +88,8 @@ class Links:
         if key in self._open:
             future.set_result(self._open[key])
             return future
+        self._tasks.spawn(self._connect(key, future), f"dial.{address[0]}:{address[1]}")  # not if it stops
         self._dialling[key] = future
-        self._tasks.spawn(self._connect(key, future), f"dial.{address[0]}:{address[1]}")
         return future
 
     async def get(self, address: Address, channel: str, deadline: float) -> Connection:

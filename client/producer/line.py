@@ -5,7 +5,7 @@ Left to others: who is let in when (producer.py).
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import NamedTuple
 
 from ...protocol.records import Header
@@ -54,10 +54,11 @@ class Line(deque[Pending]):
             self.admission.cancel()
 
 
-def refuse_all(lines: Mapping[str, Line]) -> None:
+def refuse_all(lines: MutableMapping[str, Line]) -> None:
     """The producer is closed: a task that was stopped before it began could not tell those in its line."""
     for line in lines.values():
         line.refuse()
+    lines.clear()  # nobody waits for their end
 
 
 def line_full(waiting: int) -> BufferExhausted:

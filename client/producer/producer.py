@@ -387,7 +387,7 @@ class Producer:
             raise
         try:
             await transactions.commit()
-        except (ApiError, RuntimeError):
+        except Exception:  # also what a partitioner has raised
             if not transactions.is_undecided:
                 await transactions.abort_after_failure()
             raise
@@ -523,7 +523,7 @@ class Producer:
                 self._freed.set()  # a list may stand behind this record
         finally:
             self._line_bytes -= line.refuse()
-            del self._lines[topic]
+            self._lines.pop(topic, None)
             self._freed.set()
 
     def _place(

@@ -192,7 +192,7 @@ class Transactions:
             self.rules.require("send offsets", State.IN_TRANSACTION)
             return self._send_offsets(dict(read), whole)
 
-        if self._operation is not None:  # an earlier call gave up waiting, perhaps for other offsets
+        while self._operation is not None:  # of an earlier call, or of another task: for other offsets
             await self._operate(SEND_OFFSETS, begin)
         await self._operate(SEND_OFFSETS, begin)
 

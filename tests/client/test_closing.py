@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from strandline.client import Admin, Consumer, Producer, TopicPartition
+from strandline.client import Admin, BufferExhausted, Consumer, Producer, TopicPartition
 from strandline.protocol.apis import Api
 from tests.client.broker_harness import SWALLOW, Double
 from tests.patience import HANG_S
@@ -70,5 +70,39 @@ def test_a_close_that_is_cancelled_at_any_time_ends_all_tasks(options: dict[str,
                 assert len(told) == 2
                 left = asyncio.all_tasks() - before - {closing}
                 assert not [task for task in left if "Link" not in repr(task)], turns
+
+    run(story())
+
+
+def test_who_asks_once_more_is_told(run: Any) -> None:
+    """Several, of a broker that is dead: none waits for a connection that nobody opens any more."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            client = await Admin(double.servers).start()
+            double.kill(1)
+            waiting = [asyncio.create_task(client.describe_groups(["g"])) for _ in range(3)]
+            await asyncio.sleep(0.3)
+            assert not any(one.done() for one in waiting)
+            await client.close()
+            async with asyncio.timeout(HANG_S):
+                for one in waiting:
+                    with pytest.raises(RuntimeError, match=r"clos|stopp"):
+                        await one
+
+    run(story())
+
+
+def test_who_waits_for_room_behind_a_line_that_never_moved_is_told(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            producer = await Producer(double.servers).start()
+            sent = producer.send("missing", b"1")
+            waiting = asyncio.create_task(producer.room("missing"))
+            await producer.close(flush=False)
+            async with asyncio.timeout(HANG_S):
+                await waiting
+                with pytest.raises(BufferExhausted, match="closed"):
+                    await sent
 
     run(story())

@@ -252,3 +252,15 @@ def test_an_abort_does_not_wait_for_a_partition_that_the_coordinator_does_not_kn
                 await goes_on(double, producer)
 
     run(story())
+
+
+def test_offsets_that_several_tasks_send_at_once_are_all_sent(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t", 4)
+            parts = [TopicPartition("t", number) for number in range(4)]
+            async with transactional(double) as producer, asyncio.timeout(HANG_S), producer.transaction():
+                await asyncio.gather(*(producer.send_offsets({one: 1}, "g") for one in parts))
+            assert double.groups.group("g").offsets == dict.fromkeys(parts, (1, ""))
+
+    run(story())

@@ -192,3 +192,29 @@ def test_no_abort_waits_for_a_partition_that_cannot_join(run: Any, ended_by: str
             assert await committed(double) == [b"1"]
 
     run(story())
+
+
+class Odd(Exception):
+    """An error that only its author knows."""
+
+
+def test_whatever_fails_a_transaction_its_block_aborts_it(run: Any) -> None:
+    """Also what is no error of a broker, as of a partitioner: the next one can begin."""
+
+    def partitioner(key: bytes | None, count: int) -> int:
+        if key == b"odd":
+            raise Odd("no place for this")
+        return 0
+
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            async with transactional(double, partitioner=partitioner) as producer, asyncio.timeout(HANG_S):
+                with pytest.raises(Odd):
+                    async with producer.transaction():
+                        producer.send("t", b"half", key=b"odd")  # it waits in line: its topic is not known
+                async with producer.transaction():
+                    await producer.send("t", b"whole", key=b"even")
+            assert await committed(double) == [b"whole"]
+
+    run(story())
