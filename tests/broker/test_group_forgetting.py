@@ -155,7 +155,7 @@ async def test_what_was_deleted_before_the_log_was_read_is_void_if_all_topics_ar
     stage.commit()
     assert await as_a_successor_has_it(stage) == {T0: 7, U0: 7}, "nobody has told it of all topics"
     successor = Stage(stage.config, stage.log, stage.clock)
-    successor.picture = Picture(is_whole=True)
+    successor.picture = Picture(is_whole=True, is_said_whole=True)
     await successor.lead()
     assert kept(successor) == {}
     await turns()

@@ -270,7 +270,7 @@ async def test_what_has_changed_while_the_coordinator_was_asked_counts(stage: St
     await turns()
     assert told == [ErrorCode.UNKNOWN_MEMBER_ID]
     told = pend(stage, T0)
-    stage.picture = Picture(is_whole=True)
+    stage.picture = Picture(is_whole=True, is_said_whole=True)
     stage.verdict.set_result({stage.log.partition: ErrorCode.NONE})
     await turns()
     assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE] and not unsettled(stage), "its topic is deleted"
@@ -374,7 +374,7 @@ async def test_what_was_deleted_before_the_log_was_read_is_no_longer_pending(sta
     pend(stage, T0)
     stage.commit()
     successor = Stage(stage.config, stage.log, stage.clock)
-    successor.picture = Picture(is_whole=True)
+    successor.picture = Picture(is_whole=True, is_said_whole=True)
     await successor.lead()
     assert not unsettled(successor)
     successor.end_transaction(ANN, committed=True)
