@@ -1,6 +1,5 @@
 """A commit bears the leader epoch of the last record before it, so that a truncation is noticed (KIP-320)."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -9,9 +8,8 @@ from strandline.client import Consumer, TopicPartition
 from strandline.protocol.apis import Api
 from strandline.protocol.error_codes import ErrorCode
 from strandline.protocol.messages import fetch, metadata
-from strandline.protocol.records import BatchBuilder
-from tests.client.broker_harness import Broker, Double, Partition, on_metadata
-from tests.patience import HANG_S
+from tests.client.broker_harness import Broker, Double, on_metadata
+from tests.client.numbered import fill, take
 
 T0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
@@ -21,22 +19,6 @@ GROUP: dict[str, Any] = {
     "heartbeat_interval_ms": 50,
     "fetch_max_wait_ms": 20,
 }
-
-
-def fill(log: Partition, values: range) -> None:
-    for first in values[::5]:
-        builder = BatchBuilder()
-        for n in range(first, min(first + 5, values.stop)):
-            builder.append(0, None, b"%d" % n)
-        log.append(builder.build())
-
-
-async def take(consumer: Consumer, count: int) -> list[int]:
-    found: list[int] = []
-    async with asyncio.timeout(HANG_S):
-        while len(found) < count:
-            found += [int(one.value) for one in await consumer.poll(50)]
-    return found
 
 
 @pytest.mark.parametrize("way", ["poll", "iterate", "poll_batch", "auto"])

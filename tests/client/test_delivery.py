@@ -14,6 +14,7 @@ from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import produce
 from tests.client.broker_harness import Double
+from tests.client.numbered import take
 from tests.patience import HANG_S
 
 T0 = TopicPartition("t", 0)
@@ -105,14 +106,6 @@ async def fill(double: Double, count: int) -> None:
     async with Producer(double.servers) as producer:
         for n in range(count):
             await producer.send("t", b"%d" % n)
-
-
-async def take(consumer: Consumer, count: int) -> list[int]:
-    found: list[int] = []
-    async with asyncio.timeout(HANG_S):
-        while len(found) < count:
-            found += [int(one.value) for one in await consumer.poll(200, max_records=count - len(found))]
-    return found
 
 
 def test_a_commit_before_the_work_loses_and_one_after_it_repeats(run: Any) -> None:

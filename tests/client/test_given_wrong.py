@@ -79,8 +79,9 @@ def test_partitions_are_no_text(run: Any) -> None:
                 with pytest.raises(ValueError, match="negative"):
                     await consumer.commit({T0: -1})
                 assert not asked(double, Api.OFFSET_COMMIT)
-                for pair in (("t", 0), ("t", np.int64(0))):
-                    consumer.assign([pair])  # type: ignore[list-item]
+                pairs: list[Any] = [("t", 0), ("t", np.int64(0))]
+                for pair in pairs:
+                    consumer.assign([pair])
                     assert consumer.assignment() == {T0}
 
     run(story())

@@ -9,28 +9,12 @@ from strandline.client import Consumer, OffsetOutOfRange, TopicPartition
 from strandline.protocol.apis import Api
 from strandline.protocol.messages.api_versions import ApiVersionsResponse
 from strandline.protocol.messages.metadata import MetadataResponse
-from strandline.protocol.records import BatchBuilder
 from tests.client.broker_harness import Broker, Double, Partition, on_metadata, on_versions
+from tests.client.numbered import fill, take
 from tests.patience import HANG_S
 
 T0 = TopicPartition("t", 0)
 OPTIONS: dict[str, Any] = {"fetch_max_wait_ms": 20, "retry_backoff_max_ms": 50}
-
-
-def fill(log: Partition, values: range) -> None:
-    for first in values[::5]:
-        builder = BatchBuilder()
-        for n in range(first, min(first + 5, values.stop)):
-            builder.append(0, None, b"%d" % n)
-        log.append(builder.build())
-
-
-async def take(consumer: Consumer, count: int) -> list[int]:
-    found: list[int] = []
-    async with asyncio.timeout(HANG_S):
-        while len(found) < count:
-            found += [int(one.value) for one in await consumer.poll(50)]
-    return found
 
 
 def names_only(double: Double) -> None:

@@ -1,6 +1,5 @@
 """A leader that names a replica nearer to the consumer (KIP-392), as Apache Kafka's do, without records."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -9,27 +8,11 @@ from strandline.client import Consumer, TopicPartition
 from strandline.protocol.apis import Api
 from strandline.protocol.error_codes import ErrorCode
 from strandline.protocol.messages import fetch
-from strandline.protocol.records import BatchBuilder
-from tests.client.broker_harness import Broker, Double, Partition
-from tests.patience import HANG_S
+from tests.client.broker_harness import Broker, Double
+from tests.client.numbered import fill, take
 
 T0 = TopicPartition("t", 0)
 LEADER, NEARER = 1, 2
-
-
-def fill(log: Partition, values: range) -> None:
-    builder = BatchBuilder()
-    for n in values:
-        builder.append(0, None, b"%d" % n)
-    log.append(builder.build())
-
-
-async def take(consumer: Consumer, count: int) -> list[int]:
-    found: list[int] = []
-    async with asyncio.timeout(HANG_S):
-        while len(found) < count:
-            found += [int(one.value) for one in await consumer.poll(50)]
-    return found
 
 
 class Racks:

@@ -6,26 +6,11 @@ from typing import Any
 import pytest
 
 from strandline.client import Consumer, TopicPartition
-from strandline.protocol.records import BatchBuilder
-from tests.client.broker_harness import Double, Partition
+from tests.client.broker_harness import Double
+from tests.client.numbered import fill, take
 from tests.patience import HANG_S
 
 T0, T1, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("not read", 0)
-
-
-def fill(log: Partition, values: range) -> None:
-    builder = BatchBuilder()
-    for n in values:
-        builder.append(1000 + n, None, b"%d" % n)
-    log.append(builder.build())
-
-
-async def take(consumer: Consumer, count: int) -> list[int]:
-    found: list[int] = []
-    async with asyncio.timeout(HANG_S):
-        while len(found) < count:
-            found += [int(one.value) for one in await consumer.poll(50, max_records=count - len(found))]
-    return found
 
 
 WRONG: dict[str, Any] = {
@@ -96,25 +81,38 @@ def test_who_polls_hears_of_it_if_nothing_can_be_fetched_any_more(
     run(story())
 
 
-def test_a_start_that_is_given_up_leaves_nothing_behind(run: Any) -> None:
+@pytest.mark.parametrize("how", ["it fails", "it is cancelled"])
+def test_a_start_that_is_given_up_leaves_nothing_behind(
+    how: str, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story() -> None:
         async with Double(1) as double:
             double.topic("t")
-            before = asyncio.all_tasks()
-            for options, error in (({"pattern": "("}, Exception), ({"topics": ["t"]}, TimeoutError)):
-                double.brokers[1].stopped = False
-                consumer = Consumer(double.servers, **options)  # type: ignore[arg-type]
+            consumer = Consumer(double.servers, topics=["t"])
+            before, reached = asyncio.all_tasks(), asyncio.Event()
 
-                async def refreshed(deadline: float) -> None:
-                    await asyncio.Event().wait()
+            def subscribe(*_: Any) -> None:
+                raise ZeroDivisionError("a mistake of ours")
 
-                with pytest.raises(error):
-                    async with asyncio.timeout(0.3):
-                        await consumer._cluster.start()
-                        consumer._cluster.refreshed = refreshed  # type: ignore[method-assign]
-                        consumer._cluster.start = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
-                        await consumer.start()
-                left = {task for task in asyncio.all_tasks() - before if "Link" not in repr(task)}
-                assert not left
+            async def for_ever() -> None:
+                await connect()
+                reached.set()
+                await asyncio.Event().wait()
+
+            connect = consumer._cluster.start
+            if how == "it fails":
+                monkeypatch.setattr(consumer._subscription, "subscribe", subscribe)
+            else:
+                monkeypatch.setattr(consumer._cluster, "start", for_ever)
+            starting = asyncio.create_task(consumer.start())
+            if how == "it is cancelled":
+                await reached.wait()
+                starting.cancel()
+            with pytest.raises(ZeroDivisionError if how == "it fails" else asyncio.CancelledError):
+                async with asyncio.timeout(HANG_S):
+                    await starting
+            async with asyncio.timeout(HANG_S):  # the broker's tasks end with the connections
+                while not asyncio.all_tasks() <= before | {starting}:
+                    await asyncio.sleep(0.01)
 
     run(story())
