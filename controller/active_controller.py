@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -118,7 +119,7 @@ class ActiveController:
         self._tasks.spawn(self._watch(self._requests.due, self._requests.look), "reassign-partitions")
         self._tasks.spawn(self._watch(self.elections.due, self.elections.look), "preferred-election")
         self._tasks.spawn(self.elections.keep_balance(), "balance")
-        self._tasks.spawn(self._tidy_up(), "tidy-up")
+        self._tasks.spawn(self._persist(self._tidy_up), "tidy-up")
         self._isrs.due.set()
         self._log_dirs.due.set()
         self._requests.due.set()
@@ -281,10 +282,12 @@ class ActiveController:
             case plans.SendStopReplica():
                 self.announcer.send_stop_replica(self.state, command)
             case plans.WriteAssignments():
-                self._tasks.spawn(self._assign(command), "assign")
+                self._tasks.spawn(self._persist(partial(self.mover.finish, command)), "assign")
             case plans.RestorePartitions(topic, _, assignments):
                 logger.error("topic_shrunk", topic=topic, restored=sorted(assignments))
-                self._tasks.spawn(self._restore(command), "restore")
+                self._tasks.spawn(
+                    self._persist(partial(restore_partitions, self._zk, self.term, command)), "restore"
+                )
             case plans.AskEnds():
                 self.announcer.ask_log_ends(self.state, command)
             case plans.AwaitReplicas() | plans.AskAgainLater():
@@ -341,21 +344,11 @@ class ActiveController:
             else:
                 return
 
-    async def _assign(self, command: plans.WriteAssignments) -> None:
+    async def _persist(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write until it is known to be written, or the term ends."""
         while not self._ended:
             try:
-                await self.mover.finish(command)
-                return
-            except Unknown:
-                await asyncio.sleep(RETRY_S)
-                await self._connected.wait()
-            except ControllerMoved as moved:
-                self.end(str(moved))
-
-    async def _restore(self, command: plans.RestorePartitions) -> None:
-        while not self._ended:
-            try:
-                await restore_partitions(self._zk, self.term, command)
+                await write()
                 return
             except Unknown:
                 await asyncio.sleep(RETRY_S)
@@ -365,17 +358,9 @@ class ActiveController:
 
     async def _tidy_up(self) -> None:
         """Remove what topics have left that a controller of Apache Kafka has deleted."""
-        while not self._ended:
-            try:
-                known = [topic.id for topic in self.state.topics.values()]
-                if count := await remove_orphans(self._zk, self.term, known):
-                    logger.info("orphaned_nodes_removed", count=count)
-                return
-            except Unknown:
-                await asyncio.sleep(RETRY_S)
-                await self._connected.wait()
-            except ControllerMoved as moved:
-                self.end(str(moved))
+        known = [topic.id for topic in self.state.topics.values()]
+        if count := await remove_orphans(self._zk, self.term, known):
+            logger.info("orphaned_nodes_removed", count=count)
 
     async def _remove(self, topic: str) -> None:
         while not self._ended:

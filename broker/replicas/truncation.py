@@ -170,13 +170,13 @@ class Rejoin(Restart):
         if follower is None or not records or log.end_offset != log.start_offset:
             return None
         assert not isinstance(records, Slices), "received records are one view of a frame"
+        first = None
         with suppress(Malformed):
-            for _, first in headers(records):
-                if not first.base_offset < log.end_offset < first.next_offset:
-                    break
-                checked_run(records, first.base_offset, NO_EPOCH, follower.epoch)
-                return Rejoin(partition, data, first.base_offset)
-        return None
+            first = next((header for _, header in headers(records)), None)
+        if first is None or not first.base_offset < log.end_offset < first.next_offset:
+            return None
+        checked_run(records, first.base_offset, NO_EPOCH, follower.epoch)
+        return Rejoin(partition, data, first.base_offset)
 
     def make(self) -> None:
         assert self._follower is not None, "only a follower's log restarts"

@@ -201,17 +201,23 @@ class Cluster:
             elif until is not None and self.now() >= until:
                 self._missing[partition.topic] = self.now() + PROPAGATION_SECONDS
                 return False
-            try:
-                await self.refreshed(deadline if until is None else until)
-            except NetworkException:
-                if until is None:
-                    raise
-            until = until or min(self.now() + PROPAGATION_SECONDS, deadline)
+            until = await self._look_again(until, deadline)
         return True
 
     def _is_there(self, partition: TopicPartition) -> bool:
         topic = self.view.topics.get(partition.topic)
         return topic is not None and not topic.is_gone and partition.partition in topic.partitions
+
+    async def _look_again(self, until: float | None, deadline: float) -> float:
+        """Wait for the next metadata; until when to look for what it lacks: `until` if that is known, else as
+        long from now as brokers may take to hear of it. Raises NetworkException if there never was any.
+        """
+        try:
+            await self.refreshed(deadline if until is None else until)
+        except NetworkException:
+            if until is None:
+                raise
+        return until or min(self.now() + PROPAGATION_SECONDS, deadline)
 
     async def listed(self, broker: int, deadline: float) -> None:
         """Return when metadata lists the broker. One that has just started is waited for as long as others
@@ -222,12 +228,7 @@ class Cluster:
             if until is not None and self.now() >= until:
                 there = ", ".join(map(str, sorted(self.view.brokers)))
                 raise BrokerNotAvailable(f"no broker {broker} is running: the cluster has {there}")
-            try:
-                await self.refreshed(deadline if until is None else until)
-            except NetworkException:
-                if until is None:
-                    raise
-            until = until or min(self.now() + PROPAGATION_SECONDS, deadline)
+            until = await self._look_again(until, deadline)
 
     def doubt(self, partition: TopicPartition, leader: int, epoch: int) -> None:
         """This leader, at this epoch, did not serve the partition: look for another."""

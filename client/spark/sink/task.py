@@ -69,7 +69,7 @@ class _Task:
         self._columns = columns
         self._router = Router(options.spread, options.batch_bytes, Random())
         self._row = 0  # the first of the block
-        self._content = 0  # bytes of keys and values before it
+        self._content = 0  # bytes of keys and values before it, if exactly once
         self._lanes = 1
 
     def run(self, rows: Iterator[pa.RecordBatch]) -> TaskDone:
@@ -97,7 +97,8 @@ class _Task:
         if (counted := transaction.counted) is None:
             return
         for block in blocks:
-            self._count(block)
+            self._row += block.num_rows
+            self._content += self._content_of(block)
         if (now := Amount(self._row, self._content)) != counted:
             raise NotWritten(
                 f"transaction {transaction.name}: this batch was run before, and then this task had "
@@ -107,11 +108,13 @@ class _Task:
                 "batch is done"
             )
 
-    def _count(self, block: pa.RecordBatch) -> None:
-        self._row += block.num_rows
-        for column in (self._columns.of(block, "key"), self._columns.of(block, "value")):
-            if column is not None:
-                self._content += pc.sum(pc.binary_length(encode.binary(column))).as_py() or 0
+    def _content_of(self, block: pa.RecordBatch) -> int:
+        columns = (self._columns.of(block, name) for name in ("key", "value"))
+        return sum(
+            pc.sum(pc.binary_length(encode.binary(column))).as_py() or 0
+            for column in columns
+            if column is not None
+        )
 
     def _write(
         self, blocks: Iterable[pa.RecordBatch], transaction: TaskTransaction | None
@@ -123,7 +126,9 @@ class _Task:
                 self._put(producer, block)
             except BadRow as trouble:
                 raise BadRow(self._row + trouble.row, trouble.reason) from trouble
-            self._count(block)
+            self._row += block.num_rows
+            if transaction is not None:
+                self._content += self._content_of(block)
             producer.settle(self._options.buffer_bytes)
         producer.settle(0)
         producer.end()
