@@ -213,10 +213,11 @@ class ConfigWatch:
                     self._learn_group(name, *found)
 
     def _learn_group(self, name: str, data: bytes, stat: Stat) -> None:
+        path = f"{documents.GROUP_CONFIGS}/{name}"
         try:
-            told = overrides_in(data, stat)
+            told = overrides_in(data, stat, path)
         except documents.BadDocument as bad:
-            logger.error("znode_malformed", path=f"{documents.GROUP_CONFIGS}/{name}", reason=str(bad))
+            logger.error("znode_malformed", path=path, reason=str(bad))
         else:
             self._groups.learn(self._name_of(name), told)
 

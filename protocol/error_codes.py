@@ -325,6 +325,12 @@ MEANINGS: dict[ErrorCode, str] = {
 }
 
 
+MESSAGE_MAX = 4_000
+"""Characters of a message, which may quote what was asked. It has to fit in a string of the oldest responses,
+whose 32,767 bytes hold twice as many characters of any kind.
+"""
+
+
 class ApiError(Exception):
     """A request failed for a reason that the protocol has a code for."""
 
@@ -334,7 +340,7 @@ class ApiError(Exception):
     def __init__(self, message: str | None = None, *, code: ErrorCode | None = None) -> None:
         if code is not None:
             self.code = code
-        self.message = self.code.meaning if message is None else message
+        self.message = self.code.meaning if message is None else _shortened(message)
         super().__init__(self.message)
 
     def __init_subclass__(cls) -> None:
@@ -348,6 +354,10 @@ class ApiError(Exception):
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}"
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= MESSAGE_MAX else f"{message[: MESSAGE_MAX - 1]}…"
 
 
 def error_for(code: int, message: str | None = None) -> ApiError:

@@ -236,10 +236,13 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     async def _execute_slowly(self, route: Route, exchange: Exchange, request: Any) -> None:
         try:
-            response = await route.handle(self.service.broker, exchange, request)
-        except ApiError as error:
-            self.metrics.refuse(route.api, error.code)
-            response = route.refuse(request, error)
+            try:
+                response = await route.handle(self.service.broker, exchange, request)
+            except ApiError as error:
+                self.metrics.refuse(route.api, error.code)
+                response = route.refuse(request, error)
+            if response is not None and exchange.parts is None:
+                exchange.answer(response)  # which may be one that cannot be written
         except Malformed as error:
             self.admission.complain(self, str(error))
             return self.close()
@@ -248,9 +251,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 raise
             logger.error("request_failed", api=route.api.name, version=route.version, exc_info=error)
             self.metrics.refuse(route.api, ErrorCode.UNKNOWN_SERVER_ERROR)
-            response = route.refuse(request, ApiError(f"{FAILED}: {type(error).__name__}"))
-        if response is not None and exchange.parts is None:
-            exchange.answer(response)
+            exchange.answer(route.refuse(request, ApiError(f"{FAILED}: {type(error).__name__}")))
         self.task_runs = False
         if self.claims:
             self._release()

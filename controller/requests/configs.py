@@ -16,7 +16,14 @@ from contextlib import suppress
 
 import structlog
 
-from ...protocol.errors import ApiError, InvalidRequest, NotController, UnknownTopicOrPartition
+from ...protocol.decoder import TEXT_MAX
+from ...protocol.errors import (
+    ApiError,
+    InvalidConfig,
+    InvalidRequest,
+    NotController,
+    UnknownTopicOrPartition,
+)
 from ...protocol.messages.config_changes import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -26,7 +33,7 @@ from ...protocol.messages.config_changes import (
 )
 from ...zookeeper import documents
 from ...zookeeper.client import Check, Create, Delete, MultiFailed, Op, SetData, Unknown
-from ...zookeeper.config_nodes import Overrides, read_overrides
+from ...zookeeper.config_nodes import Overrides, fits, read_overrides
 from ..planning.state import ClusterState
 from .config_changes import Alteration, Catalogue, Kind, alteration_of, repeated_resources
 from .deadlines import by, deadline_in
@@ -121,7 +128,7 @@ class ConfigRequests:
     async def _write(self, wanted: Alteration, validate_only: bool) -> None:
         while True:
             try:
-                found = await read_overrides(self._reach.zk, wanted.path)
+                found = await read_overrides(self._reach.zk, wanted.path, whole=True)
                 settings = self._settings(wanted, found.names)
                 if wanted.kind == Kind.GROUP and settings and not found.exists:
                     await self._check_room()
@@ -182,6 +189,9 @@ def settings_of(
     """What the resource has then, for which `registered` tells where brokers are reached. Raises ApiError."""
     kind = Kind(wanted.kind)
     settings = wanted.applied_to(found, lambda name: catalogue.list_default(kind, name))
+    for name in wanted.changed:  # a list that grows, though no single request is that long
+        if not fits(settings[name]):
+            raise InvalidConfig(f"{name} would be longer than {TEXT_MAX} bytes: nobody could be told of it")
     catalogue.check(kind, wanted.name, settings, wanted.changed)
     if kind is Kind.BROKER and wanted.name:
         changed = {name: settings[name] for name in wanted.changed}

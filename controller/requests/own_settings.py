@@ -30,7 +30,7 @@ async def alter_own(zk: ZkClient, catalogue: Catalogue, wanted: Alteration, vali
 async def _write(zk: ZkClient, catalogue: Catalogue, wanted: Alteration, validate_only: bool) -> None:
     while True:
         try:
-            found = await read_overrides(zk, wanted.path)
+            found = await read_overrides(zk, wanted.path, whole=True)
             settings = settings_of(catalogue, wanted, found.names, await _registered(zk))
             if validate_only:
                 return

@@ -77,7 +77,7 @@ class Stage:
         self.groups: list[str] = []
         self.turns = 0
         self.failures: list[BaseException] = []
-        self.creations: list[asyncio.Future[None]] = []
+        self.creations: list[asyncio.Future[Any]] = []
         self.refused: list[ErrorCode] = []
         self.metrics = Metrics()
         self.turn = Turn(self.failures.append)
@@ -113,8 +113,7 @@ class Stage:
     ) -> CreateTopicsResponse:
         hold = asyncio.get_running_loop().create_future()
         self.creations.append(hold)
-        await hold
-        return CreateTopicsResponse(topics=[])
+        return CreateTopicsResponse(topics=await hold or [])
 
     def not_created(self, request: CreateTopicsRequest, error: ApiError) -> CreateTopicsResponse:
         self.refused.append(error.code)

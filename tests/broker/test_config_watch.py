@@ -14,7 +14,14 @@ from strandline.broker.config.groups import GroupSettings
 from strandline.broker.config.live import LiveConfig
 from strandline.broker.config_watch import ConfigWatch
 from strandline.broker.replicas.topic_configs import TopicSettings
-from strandline.protocol.messages.control import UpdateMetadataTopicState
+from strandline.protocol.decoder import TEXT_MAX
+from strandline.protocol.messages.control import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    TopicConfigEntry,
+    UpdateMetadataTopicState,
+)
+from strandline.protocol.schema import decode, encode, spec_of
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import (
@@ -26,8 +33,9 @@ from strandline.zookeeper.client import (
     SessionState,
     SetData,
     Unknown,
+    ZkClient,
 )
-from strandline.zookeeper.config_nodes import NOTHING, Overrides
+from strandline.zookeeper.config_nodes import NOTHING, Overrides, read_overrides
 from tests.broker.cluster_harness import config
 from tests.patience import HANG_S
 
@@ -269,6 +277,29 @@ def test_what_does_not_concern_us_and_what_is_broken_is_passed_over() -> None:
         assert topics.of("u") == NOTHING
         assert not [path for path in session.reads if "/." in path]
         assert len(session.changes()) == 8
+
+    play(story)
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_setting_that_is_too_long_to_be_told_is_as_if_it_were_not_there(letter: str) -> None:
+    """Kafka's tools of some time ago wrote to ZooKeeper themselves, and lists of any length."""
+
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        path, length = "/config/topics/t", TEXT_MAX // len(letter.encode())
+        too_long = "leader.replication.throttled.replicas"
+        session.put(path, retention_ms="5", long=letter * length, **{too_long: letter * (length + 1)})
+        session.notify({"version": 2, "entity_path": "topics/t"})
+        await until(lambda: topics.of("t").exists)
+        told = topics.of("t").names
+        assert told == {"retention.ms": "5", "long": letter * length}
+        entries = [TopicConfigEntry(name=name, value=value) for name, value in told.items()]
+        role = LeaderAndIsrTopicState(topic_name="t", partition_states=[], configs=entries)
+        sent = LeaderAndIsrRequest(controller_id=1, controller_epoch=1, topic_states=[role], live_leaders=[])
+        version = spec_of(LeaderAndIsrRequest).versions[-1]
+        decode(LeaderAndIsrRequest, version, b"".join(map(bytes, encode(sent, version))))
+        whole = await read_overrides(cast(ZkClient, session), path, whole=True)
+        assert too_long in whole.names, "who writes the node again leaves it as it is"
 
     play(story)
 

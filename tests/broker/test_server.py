@@ -10,7 +10,7 @@ from strandline.broker.network.receive_buffer import START_BYTES
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.metadata import MetadataRequest
-from strandline.protocol.messages.topics import CreateTopicsRequest
+from strandline.protocol.messages.topics import CreatableTopicResult, CreateTopicsRequest
 from tests.broker.cluster_harness import correlation_id, frame, heartbeat, is_closed, run, stage
 
 
@@ -152,6 +152,21 @@ def test_what_an_administrator_asks_ends_no_broker() -> None:
             )
             await s.until(lambda: s.creations)
             s.creations[0].set_exception(KeyError("unforeseen"))
+            assert [await correlation_id(reader) for _ in range(2)] == [1, 2]
+            assert not s.failures and s.refused == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+    run(story())
+
+
+def test_an_answer_to_an_administrator_that_cannot_be_written_ends_no_broker() -> None:
+    async def story() -> None:
+        async with stage() as s:
+            reader, writer = await s.connect()
+            writer.write(
+                frame(CreateTopicsRequest(topics=[], timeout_ms=0), 2, 1) + frame(ApiVersionsRequest(), 0, 2)
+            )
+            await s.until(lambda: s.creations)
+            s.creations[0].set_result([CreatableTopicResult(name="t", error_message="x" * 33_000)])
             assert [await correlation_id(reader) for _ in range(2)] == [1, 2]
             assert not s.failures and s.refused == [ErrorCode.UNKNOWN_SERVER_ERROR]
 

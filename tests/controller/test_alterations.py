@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from strandline.controller.requests.config_changes import (
     Alteration,
+    AnySettings,
     Operation,
     SettingChange,
     alteration_of,
     repeated_resources,
 )
+from strandline.controller.requests.configs import settings_of
 from strandline.protocol.errors import InvalidConfig, InvalidRequest
 from strandline.protocol.messages.config_changes import (
     AlterableConfig,
@@ -53,6 +55,21 @@ def test_lists_grow_and_shrink() -> None:
     assert applied(KNOWN, subtract)["cleanup.policy"] == ""
     with pytest.raises(InvalidConfig, match=r"retention\.ms: append needs an option that is a list"):
         applied(KNOWN, SettingChange("retention.ms", Operation.APPEND, "5"))
+
+
+@pytest.mark.parametrize("operation", [Operation.APPEND, Operation.SUBTRACT])
+def test_a_list_grows_no_longer_than_a_string_of_the_protocol(operation: Operation) -> None:
+    """Else no controller could tell any broker of the topic, nor of anything in the same request."""
+    known = {"cleanup.policy": ",".join(f"{n:04}" for n in range(7_000)), "other": "y" * 40_000}
+    wanted = Alteration(2, "t", [SettingChange("cleanup.policy", operation, "7777")])
+
+    class Lists(AnySettings):
+        list_default = staticmethod(lambda kind, setting: LISTS.get(setting))  # type: ignore[assignment]
+
+    with pytest.raises(InvalidConfig, match="would be longer than 32767 bytes"):
+        settings_of(Lists(), wanted, known, {})
+    less = {**known, "cleanup.policy": "0001"}
+    assert settings_of(Lists(), wanted, less, {})["other"] == known["other"], "what is not changed stays"
 
 
 names = st.sampled_from(("retention.ms", "segment.ms", "cleanup.policy"))

@@ -3,6 +3,7 @@
 import pytest
 
 from strandline.protocol import errors
+from strandline.protocol.decoder import TEXT_MAX
 from strandline.protocol.errors import (
     ApiError,
     ErrorCode,
@@ -11,6 +12,8 @@ from strandline.protocol.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
+from strandline.protocol.messages.groups import FindCoordinatorResponse
+from strandline.protocol.schema import encode
 
 RETRIABLE_IN_JAVA = (
     *(2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 80, 83, 84, 88, 89),
@@ -48,6 +51,16 @@ def test_a_code_of_the_future_is_an_unknown_server_error() -> None:
     error = error_for(999)
     assert type(error) is errors.UnknownServerError
     assert "999" in error.message
+
+
+@pytest.mark.parametrize("letter", ["x", "\N{GRINNING FACE}"])
+def test_a_message_that_quotes_the_longest_name_fits_in_the_oldest_answers(letter: str) -> None:
+    """A broker that cannot write its answer ends, and whoever asked goes to the next one."""
+    name = letter * (TEXT_MAX // len(letter.encode()))
+    error = error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} has no leader")
+    assert error.message.startswith(name[:1000]) and error.message.endswith("…")
+    answer = FindCoordinatorResponse(error_code=error.code, error_message=error.message)
+    encode(answer, 2)
 
 
 @pytest.mark.parametrize("code", list(ErrorCode), ids=lambda code: code.name)
