@@ -17,7 +17,9 @@ BLOCK_TIMEOUT_S = 10.0
 
 
 class ProducerIds:
-    """The rest of this broker's block. One caller at a time fetches the next block."""
+    """The rest of this broker's block. One caller at a time fetches the next block, for all who wait. If that
+    fails they all hear so: one after the other they would wait for as many deadlines.
+    """
 
     def __init__(self, zk: ZkClient, broker: BrokerId) -> None:
         self._zk = zk
@@ -25,12 +27,17 @@ class ProducerIds:
         self._next = 0
         self._end = 0
         self._fetching = asyncio.Lock()
+        self._failures = 0
+        self._failure = ""
 
     async def take(self) -> ProducerId:
         """A new producer id. Raises CoordinatorNotAvailable while ZooKeeper cannot be reached."""
         while self._next >= self._end:
+            before = self._failures
             async with self._fetching:
                 if self._next >= self._end:
+                    if self._failures != before:
+                        raise CoordinatorNotAvailable(self._failure)
                     await self._fetch()
         taken = self._next
         self._next += 1
@@ -41,5 +48,7 @@ class ProducerIds:
             async with asyncio.timeout(BLOCK_TIMEOUT_S):
                 first, end = await next_producer_ids(self._zk, self._broker)
         except (ZkError, BadDocument, TimeoutError) as error:
-            raise CoordinatorNotAvailable(f"cannot allocate producer ids: {error}") from error
+            self._failures += 1
+            self._failure = f"cannot allocate producer ids: {str(error) or type(error).__name__}"
+            raise CoordinatorNotAvailable(self._failure) from error
         self._next, self._end = first, end

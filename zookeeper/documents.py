@@ -49,6 +49,7 @@ PERSISTENT_PATHS = (
 )  # fmt: skip
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+WHOLE_NUMBER = r"^-?\d{1,19}$"
 INTACT_EXCEPTIONS_MAX = 100  # doubtful replicas listed one by one; with more, all of the broker is in doubt
 
 D = TypeVar("D", bound="Document")
@@ -289,7 +290,7 @@ class ProducerIdBlock(Document):
     version: int = 1
     broker: int
     block_start: str
-    block_end: str  # the last one of the block
+    block_end: str = Field(pattern=WHOLE_NUMBER)  # the last one of the block
 
 
 class ChangedPartition(Document):
