@@ -32,6 +32,7 @@ from ...storage.log.log import Log
 from ...storage.log.relocation import Relocation
 from ..replicas.replicas import Replicas
 from ..replicas.shared import ReplicaShared
+from ..topic_names import is_legal
 from .cleaner_processes import ended
 
 logger = structlog.get_logger(__name__)
@@ -92,6 +93,8 @@ class LogDirMoves:
         try:
             partition = self._replicas.get(tp)
         except NotLeaderOrFollower:
+            if tp.partition < 0 or not is_legal(tp.topic):
+                raise ReplicaNotAvailable(f"{tp} cannot be on any broker") from None
             if tp not in self._logs.preferred and len(self._logs.preferred) >= PREFERRED_MAX:
                 raise InvalidRequest(f"{PREFERRED_MAX} replicas that are not here have a directory") from None
             self._logs.preferred[tp] = directory

@@ -10,11 +10,12 @@ from typing import Any, cast
 
 import pytest
 
+from strandline.base.types import TopicPartition
 from strandline.broker.handlers import log_dirs
 from strandline.broker.replicas.shared import Role
 from strandline.broker.upkeep import log_dir_moves
 from strandline.broker.upkeep.log_dir_moves import LogDirMoves
-from strandline.protocol.errors import ErrorCode, RequestTimedOut
+from strandline.protocol.errors import ErrorCode, ReplicaNotAvailable, RequestTimedOut
 from strandline.protocol.messages.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -145,6 +146,10 @@ def test_what_cannot_be_wished(tmp_path: Path) -> None:
             assert m.ask(0, b.dirs[0]) == 0 and not list(m.moves.coming()), "it is there"
             assert not b.logs.interrupted, "the last wish counts"
             assert m.ask(7, b.dirs[0]) == ErrorCode.REPLICA_NOT_AVAILABLE, "it is not here yet"
+            for never in (TopicPartition("..", 0), TopicPartition("x" * 30_000, 0), tp(-1)):
+                with pytest.raises(ReplicaNotAvailable):
+                    m.moves.want(never, b.dirs[0])
+            assert list(b.logs.preferred) == [tp(7)], "what never comes takes no place"
             for number in (3, 5, 7):
                 assert m.ask(number, b.dirs[0]) == ErrorCode.REPLICA_NOT_AVAILABLE
             await b.lead(3, 5, 7)
