@@ -355,7 +355,7 @@ class GroupCoordinator:
         def written(code: ErrorCode) -> None:
             done(COMMIT_ERRORS.get(code, code))
 
-        self._transactional.verify(shard, producer, verified)
+        return self._transactional.verify(shard, producer, verified)
 
     def _for_transaction(self, group_id: str, member: tuple[str, str | None, int]) -> HeldGroup:
         """The group, new if need be. Raises the error if nothing may be committed for this member."""

@@ -73,8 +73,8 @@ async def describe_configs_afresh(
     broker: "BrokerContext", exchange: Exchange, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """Changes are looked for first: the client may have made one by another broker just now. (Those of Kafka
-    with ZooKeeper read the node of each topic that is asked for.) Each resource by itself: an error in one does
-    not affect the others. Some tools ask for all topics at once: others are served in between.
+    with ZooKeeper read the node of each topic that is asked for.) Each resource by itself: an error in one
+    does not affect the others. Some tools ask for all topics at once: others are served in between.
     """
     await broker.refresh()
     results = []

@@ -78,7 +78,7 @@ async def test_offsets_are_unseen_until_the_marker_is_committed_and_seen_from_th
 
 @plays
 async def test_nobodys_transaction_is_none(stage: Stage) -> None:
-    """Where coordinators are not asked: no marker would ever come, and who wants stable offsets would wait."""
+    """Where coordinators are not asked: no marker would come, and readers of stable offsets would wait."""
     before = stage.log.end_offset
     assert pend(stage, T0, producer=-1) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     assert stage.log.end_offset == before and not unsettled(stage)

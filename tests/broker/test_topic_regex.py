@@ -5,10 +5,14 @@ import sys
 import time
 import tracemalloc
 from random import Random
+from uuid import UUID
 
 import pytest
 
+from strandline.broker.groups.consumer.group import ConsumerGroup
+from strandline.broker.groups.consumer.heartbeats import heartbeat
 from strandline.broker.groups.consumer.regex import DEPTH_MAX, BadExpression, TopicRegex
+from strandline.broker.groups.consumer.state import Beat, ConsumerLimits, TopicFacts, Topics
 from strandline.broker.groups.consumer.target import expression as expression_of_a_member
 from strandline.protocol.errors import ApiError
 
@@ -183,3 +187,35 @@ def test_a_long_bad_expression_is_not_repeated_whole() -> None:
     with pytest.raises(ApiError) as caught:
         expression_of_a_member("\x00" * 30_000)
     assert len(str(caught.value)) < 2_000
+
+
+def test_members_of_one_group_with_the_same_expression_meet_each_topic_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a hundred members in a cluster of 5,000 topics, a join took more than a second of the broker."""
+    known = {f"orders-{number}": TopicFacts(UUID(int=number + 1), 2) for number in range(30)}
+    topics = Topics(known.get, known, True)
+    limits = ConsumerLimits(45_000, 5_000, 100, ("uniform", "range"), may_upgrade=True, may_downgrade=True)
+    group, met = ConsumerGroup("g", limits, 0.0), list[str]()
+    matches = TopicRegex.matches
+    monkeypatch.setattr(TopicRegex, "matches", lambda self, name: [met.append(name), matches(self, name)][1])
+
+    def join(member_id: str, regex: str | None, *names: str) -> None:
+        beat = Beat(
+            member_id=member_id, epoch=0, instance_id=None, rack_id=None, rebalance_timeout_ms=1_000,
+            topics=frozenset(names), regex=regex, assignor=None, owned=frozenset(),
+            client_id="", client_host="",
+        )  # fmt: skip
+        heartbeat(group, beat, topics, 0.0)
+
+    for number in range(20):
+        join(f"m{number:02}", "orders-1.*")
+    assert all(len(mine) in (1, 2) for mine in group.targets.values()), "of 11 topics: 1 and 10 to 19"
+    met.clear()
+    join("m20", "orders-1.*")
+    assert len(met) <= 2 * len(known)
+    join("n0", "orders-2.*", "orders-3")
+    join("n1", None, "orders-4")
+    assert {topic for topic, _ in group.target_of("n1")} == {known["orders-4"].id}
+    assert {known["orders-3"].id, known["orders-29"].id} <= {topic for topic, _ in group.target_of("n0")}
+    assert set(group.topics) == {n for n in known if n[7] in "12"} | {"orders-3", "orders-4"}

@@ -7,6 +7,7 @@ Left to others: the assignors (assignors.py), how members get there (reconciliat
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from ....protocol.errors import ApiError, ErrorCode, error_for
 from .assignors import ASSIGNORS, Assigned
@@ -16,6 +17,8 @@ from .state import Subject, Subscription, TopicFacts, Topics
 
 EXPRESSIONS_MAX = 1_000  # that are kept ready, over all groups
 SHOWN_MAX = 200  # characters of a bad expression; the protocol's strings end somewhere
+
+Wish: TypeAlias = tuple[frozenset[str], str | None]  # topics by name, and those that match an expression
 
 _expressions: dict[str, TopicRegex] = {}
 
@@ -51,10 +54,17 @@ def topics_of(subscription: Subscription, topics: Topics, known: Mapping[str, To
     return subscription.topics.union(name for name in names if regex.matches(name))
 
 
+def _read_by(group: ConsumerGroup, topics: Topics) -> dict[Wish, frozenset[str]]:
+    """The names of the topics that members read, by what they wish. Most members of a group wish the same: it
+    is looked up once, for there may be a hundred members, and each expression meets every topic there is.
+    """
+    wishes = {(said.topics, said.regex): said for said in group.subscriptions.values()}
+    return {wish: topics_of(said, topics, group.topics) for wish, said in wishes.items()}
+
+
 def refresh(group: ConsumerGroup, topics: Topics) -> bool:
     """Look up the group's topics, as far as they exist. Returns whether they have changed."""
-    said = group.subscriptions.values()
-    wanted: set[str] = set().union(*(topics_of(one, topics, group.topics) for one in said))
+    wanted: set[str] = set().union(*_read_by(group, topics).values())
     known: Mapping[str, TopicFacts] = {}
     if not topics.is_whole:  # what is missing may just not have been heard of yet
         known = group.topics
@@ -71,13 +81,13 @@ def retarget(group: ConsumerGroup, topics: Topics) -> None:
     """Compute who shall have which partition, if the group has changed since that was last done."""
     if group.epoch == group.target_epoch:
         return
+    ids = {
+        wish: frozenset(group.topics[name].id for name in names if name in group.topics)
+        for wish, names in _read_by(group, topics).items()
+    }
     members = {
         member_id: Assigned(
-            topics=frozenset(
-                group.topics[name].id
-                for name in topics_of(subscription, topics, group.topics)
-                if name in group.topics
-            ),
+            topics=ids[subscription.topics, subscription.regex],
             instance_id=subscription.instance_id,
             now=group.target_of(member_id),
         )
