@@ -179,8 +179,6 @@ class ShardStore:
         """Read up to the log end offset of when we began to lead. After it, only this shard writes."""
         loaded, began = LoadedOffsets(), asyncio.get_running_loop().time()
         if not await read_whole(shard.source, loaded, lambda: self.has(shard)):
-            if self.has(shard):
-                self.resign(shard.partition.partition)
             return
         await self._build(shard, loaded)
         if not self.has(shard):

@@ -142,8 +142,6 @@ class ShardStore:
         loaded, began = LoadedTransactions(), asyncio.get_running_loop().time()
         end = shard.source.log.end_offset
         if not await read_whole(shard.source, loaded, lambda: self.has(shard)):
-            if self.has(shard):
-                self.resign(shard.partition.partition)
             return
         for number, (name, standing) in enumerate(sorted(loaded.standings.items()), 1):
             self.add(shard, Transaction(name, standing))
