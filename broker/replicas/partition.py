@@ -209,7 +209,7 @@ class Partition:
                 self._skipped.check(header, writer, self.shared.loop.time())
             known = self.log.producers.check(header)
             if known is not None:
-                return known.base_offset, known.last_offset + 1, -1
+                return known.base_offset, known.last_offset + 1, known.timestamp if self.stamps_time else -1
             if header.is_transactional:
                 self._check_guard(header, guard)
         try:

@@ -69,7 +69,9 @@ def _keyless_of_many(records: memoryview) -> list[int]:
 
 
 def limits_at(now_ms: int, config: TopicConfig, zstd_allowed: bool) -> ProduceLimits:
-    """The limits for a batch that arrives now."""
+    """The limits for a batch that arrives now. Times that the broker replaces may be any."""
+    if config.append_time:
+        return ProduceLimits(config.max_message_bytes, zstd_allowed, segment_bytes_max=config.segment_bytes)
     return ProduceLimits(
         config.max_message_bytes,
         zstd_allowed,
@@ -81,6 +83,7 @@ def limits_at(now_ms: int, config: TopicConfig, zstd_allowed: bool) -> ProduceLi
 
 def timeless_limits(config: TopicConfig) -> ProduceLimits | None:
     """The limits for a batch at any time; None if the topic limits timestamps."""
-    if min(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) < 1 << 62:
+    farthest = min(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms)
+    if farthest < 1 << 62 and not config.append_time:
         return None
     return ProduceLimits(config.max_message_bytes, segment_bytes_max=config.segment_bytes)

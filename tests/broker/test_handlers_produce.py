@@ -172,6 +172,37 @@ def test_compacted_topics_want_keys_and_append_time_is_told(tmp_path: Path) -> N
     )
 
 
+def test_times_that_the_broker_replaces_have_no_bounds(tmp_path: Path) -> None:
+    """Kafka looks at them only where the topic keeps them."""
+    bounds = {"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "1000"}
+
+    async def replaced(stage: Cluster, client: Connection) -> None:
+        for version in (6, 11):
+            answer = await ask(client, produce(batch(b"a")), version)
+            assert outcome(answer)[0] == 0
+
+    async def kept(stage: Cluster, client: Connection) -> None:
+        assert outcome(await ask(client, produce(batch(b"a")))) == (ErrorCode.INVALID_TIMESTAMP, -1)
+
+    run(tmp_path / "replaced", replaced, **{"message.timestamp.type": "LogAppendTime", **bounds})
+    run(tmp_path / "kept", kept, **bounds)
+
+
+def test_a_repetition_is_answered_with_the_time_that_its_records_have(tmp_path: Path) -> None:
+    """A producer that is not told takes its own time for theirs."""
+
+    async def story(stage: Cluster, client: Connection) -> None:
+        numbered = produce(batch(b"a", producer_id=5, sequence=0))
+        times = [
+            (await ask(client, numbered)).responses[0].partition_responses[0].log_append_time_ms
+            for _ in range(2)
+        ]
+        assert times[0] == times[1] > 1_000_000
+        assert stage.members[1].partition.log.end_offset == 1
+
+    run(tmp_path, story, **{"message.timestamp.type": "LogAppendTime"})
+
+
 def test_looking_inside(tmp_path: Path) -> None:
     lying = bytearray(batch(b"a"))
     lying[23:27], lying[57:61] = (6).to_bytes(4, "big"), (7).to_bytes(4, "big")
