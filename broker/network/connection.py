@@ -302,6 +302,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             nbytes = sum(map(len, parts))
             self.unsent_bytes -= nbytes
             self.metrics.bytes_out += nbytes
+            self.heard_at = self.admission.now  # what it asks next may come only now: it has waited for this
             self.transport.writelines(parts)
 
     def close(self) -> None:

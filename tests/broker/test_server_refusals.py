@@ -166,6 +166,26 @@ def test_deadlines_for_silence_and_for_half_a_frame() -> None:
     run(story())
 
 
+def test_who_has_just_been_answered_is_not_idle() -> None:
+    """A member that joined long ago, and waited for the others, has something to ask now."""
+
+    async def story() -> None:
+        async with stage(connections_max_idle_ms=5_000) as s:
+            reader, writer = await s.connect()
+            writer.write(heartbeat(1))
+            await s.until(lambda: s.parked)
+            (connection,) = s.admission.connections
+            connection.heard_at -= 900
+            s.answer(0)
+            assert await correlation_id(reader) == 1
+            connection.expire(s.admission.now + 1)
+            assert not connection.closed
+            connection.expire(s.admission.now + 6)
+            assert await is_closed(reader)
+
+    run(story())
+
+
 def test_a_peer_that_never_reads_is_let_go_of_in_the_end() -> None:
     async def story() -> None:
         async with stage(connections_max_idle_ms=5_000) as s:
