@@ -38,6 +38,9 @@ from .network.metrics import Metrics
 logger = structlog.get_logger(__name__)
 
 RETRY_S = 0.05
+REACH_MS = 1_000
+"""The controller is looked for so long, however little the client will wait: with a timeout of 0 it takes
+REQUEST_TIMED_OUT for a sign that what it wants is under way."""
 CREATION_TIMEOUT_MS = 10_000
 CREATIONS_MAX = 1000
 
@@ -81,7 +84,7 @@ class Forwarder:
 
     async def _submit(self, request: Any, timeout_ms: int) -> Any:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + max(timeout_ms, 1) / 1000
+        deadline = loop.time() + max(timeout_ms, REACH_MS) / 1000
         if _creates(request):
             request = self._with_ids(request)
         grows = self._with_sizes(request) if isinstance(request, CreatePartitionsRequest) else None

@@ -32,7 +32,8 @@ PATIENT_MS = 60_000
 class Earlier:
     """Broker 2, which creates topics, and offers what it is told to."""
 
-    def __init__(self, *offered: ApiVersion) -> None:
+    def __init__(self, *offered: ApiVersion, takes_s: float = 0.0) -> None:
+        self.takes_s = takes_s
         self.offered = [ApiVersion(api_key=Api.API_VERSIONS, min_version=0, max_version=3), *offered]
         self.asked: list[tuple[int, int]] = []
         self.listener = Listener(self.serve)
@@ -45,6 +46,7 @@ class Earlier:
                 self.asked.append((head.api_key, head.version))
                 rows = [CreatableTopicResult(name=one.name, configs=None) for one in request.topics]
                 answer = CreateTopicsResponse(topics=rows)
+            await asyncio.sleep(self.takes_s)
             writer.writelines(frame_response(head.api_key, head.version, head.correlation_id, answer))
 
 
@@ -93,6 +95,15 @@ async def test_what_it_knows_is_asked_in_its_version_over_the_same_connection() 
         assert [(one.name, one.error_code) for one in answer.topics] == [("x", 0)]
         assert earlier.asked == [(Api.CREATE_TOPICS, 3)]
         assert made.forwarder._connection is connection is not None
+
+
+async def test_who_does_not_want_to_wait_has_the_controller_asked_all_the_same() -> None:
+    """With a timeout of 0 a client takes REQUEST_TIMED_OUT for: it is under way."""
+    async with ruled_by(earlier := Earlier(CREATES, takes_s=0.02)) as made:
+        request = CreateTopicsRequest(topics=[CreatableTopic(name="x")], timeout_ms=0)
+        answer = await topics.create(made, exchange(Api.CREATE_TOPICS, 7), request)
+        assert [(one.name, one.error_code) for one in answer.topics] == [("x", 0)]
+        assert earlier.asked == [(Api.CREATE_TOPICS, 3)]
 
 
 async def test_a_topic_that_it_cannot_create_is_told_in_the_log_and_tried_again() -> None:
