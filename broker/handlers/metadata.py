@@ -38,6 +38,7 @@ IDS_IN_REQUESTS_FROM, IDS_SERVED_FROM = 10, 12  # before 12 an answer cannot hav
 TOPIC_OPERATIONS = sum(
     1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11)
 )  # read … alter configs: there are no ACLs
+COLLAPSED = "names of topics with '_' for '.'"  # in what is derived from a picture
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
@@ -91,7 +92,7 @@ def _create_missing(broker: "BrokerContext", exchange: Exchange, request: Metada
     if not request.topics or not _may_create(broker, exchange, request):
         return
     for name in {t.name for t in request.topics if t.name is not None and t.topic_id == NO_UUID}:
-        if name in broker.metadata.topics or not is_legal(name):
+        if name in broker.metadata.topics or not is_legal(name) or _collides(broker.metadata, name):
             continue
         if name == OFFSETS_TOPIC:
             if broker.groups.ensure_topic() is None:
@@ -191,7 +192,21 @@ def _look_up(
         return _error(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     if not is_made or name in INTERNAL_TOPICS - {OFFSETS_TOPIC}:
         return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    if _collides(picture, name):
+        return _error(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     return _error(ErrorCode.LEADER_NOT_AVAILABLE, name)
+
+
+def _collides(picture: Picture, name: str) -> bool:
+    """Whether the controller would not create a topic of this name, because another one's differs only in '.'
+    and '_'. A client that was told to come again would wait in vain.
+    """
+    if "." not in name and "_" not in name:
+        return False
+    known: frozenset[str] | None = picture.described.get(COLLAPSED)
+    if known is None:
+        known = picture.described[COLLAPSED] = frozenset(each.replace(".", "_") for each in picture.topics)
+    return name not in picture.topics and name.replace(".", "_") in known
 
 
 def _error(code: ErrorCode, name: str) -> MetadataResponseTopic:

@@ -187,6 +187,23 @@ def test_a_topic_is_created_only_if_broker_and_client_want_it() -> None:
     assert (made.created, shut.created) == ([], [])
 
 
+def test_a_name_that_collides_with_another_is_refused_at_once() -> None:
+    """The controller would not create it, so a client that is told to come again waits in vain."""
+    made = broker()
+    names = {each: topic(each, UUID(int=40 + n), partition(0, 2, 5)) for n, each in enumerate(("a_b.c", "d"))}
+    made.metadata = made.metadata.updated(update(*names.values(), brokers=(1, 2)))
+    found = ask(made, 9, ["a.b_c", "a_b.c", "a.b", "d_", "a_b"])
+    assert {name: t.error_code for name, t in found.items()} == {
+        "a.b_c": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "a_b.c": 0,
+        "a.b": ErrorCode.LEADER_NOT_AVAILABLE,
+        "d_": ErrorCode.LEADER_NOT_AVAILABLE,
+        "a_b": ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+    assert sorted(made.created) == ["a.b", "a_b", "d_"]
+    assert ask(made, 9, ["a.b_c"], allow_auto_topic_creation=False)["a.b_c"].error_code == 3
+
+
 def test_internal_topics_are_not_created_like_others() -> None:
     made = broker()
     found = ask(made, 9, ["__consumer_offsets", "__transaction_state"])
