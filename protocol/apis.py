@@ -56,6 +56,7 @@ class Api(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -129,7 +130,7 @@ def _public(
 
 
 def _private(api: Api, request: type[Any], response: type[Any]) -> ApiSpec:
-    """A request of our own tools: served to clients, but not advertised."""
+    """Served to clients, but not advertised: a request of our own tools, or one that is only refused."""
     versions = spec_of(request).versions
     return ApiSpec(api, request, response, None, versions, versions)
 
@@ -164,6 +165,7 @@ _TABLE = (
     _public(Api.SYNC_GROUP, groups.SyncGroupRequest, groups.SyncGroupResponse),
     _public(Api.DESCRIBE_GROUPS, group_admin.DescribeGroupsRequest, group_admin.DescribeGroupsResponse),
     _public(Api.LIST_GROUPS, group_admin.ListGroupsRequest, group_admin.ListGroupsResponse),
+    _private(Api.SASL_HANDSHAKE, api_versions.SaslHandshakeRequest, api_versions.SaslHandshakeResponse),
     _public(Api.API_VERSIONS, api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse),
     _public(Api.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
     _public(Api.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),

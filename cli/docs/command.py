@@ -34,7 +34,9 @@ Inspect is our own: `strandline why`, `lost` and `status` ask it of any listener
 Produce is offered from version 0 on and served from 3 on: librdkafka before 2.11.1 concludes from a
 higher minimum that the broker cannot compress, and sends uncompressed without a word. What is sent as
 version 0 to 2 is refused. Access control, SASL, quotas, share groups and telemetry are not offered; clients
-see that in ApiVersions and go without.
+see that in ApiVersions, and go without or say so. A SaslHandshake that comes all the same, as from Java, is
+answered: there is no mechanism (`UNSUPPORTED_SASL_MECHANISM`). Requests other than Produce have at most
+4 MiB; a longer one ends its connection.
 
 Transactions are those of Kafka 3.9, with verification of each partition's first batch (KIP-890, part 1) for
 clients as they are; what needs the feature `transaction.version` is not offered

@@ -1,6 +1,7 @@
-"""ApiVersions 0-4: which requests the broker understands, in which versions.
+"""How a connection begins. ApiVersions 0-4: which requests the broker understands, in which versions.
 
 v1 throttle time · v3 flexible, the client's name, features · v4 as v3
+SaslHandshake 0-1: by which mechanism the client will say who it is · v1 for SaslAuthenticate
 """
 
 from ..schema import Bool, Int16, Int32, Int64, String, message, since, struct, tagged
@@ -52,3 +53,18 @@ class ApiVersionsResponse:
     finalized_features_epoch: Int64 = tagged(1, since=3, default=-1)
     finalized_features: list[FinalizedFeatureKey] = tagged(2, since=3, default=[])
     zk_migration_ready: Bool = tagged(3, since=3, default=False)
+
+
+@message(key=17, versions=(0, 1), flexible=2)
+class SaslHandshakeRequest:
+    """The mechanism that the client wants."""
+
+    mechanism: String
+
+
+@message(key=17, versions=(0, 1), flexible=2)
+class SaslHandshakeResponse:
+    """The mechanisms that there are."""
+
+    error_code: Int16 = 0
+    mechanisms: list[String]

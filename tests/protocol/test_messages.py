@@ -212,7 +212,7 @@ def test_each_message_in_each_version_comes_back(sampled: Sampled, cls: type[Any
 
 def foreign_classes() -> dict[str, Any]:
     """kafka-python's message classes by name."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = dict(vars(importlib.import_module("kafka.protocol.sasl")))
     for package in ("admin", "consumer", "metadata", "producer"):
         home = importlib.import_module(f"kafka.protocol.{package}")
         for module in pkgutil.iter_modules(home.__path__, home.__name__ + "."):
