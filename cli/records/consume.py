@@ -13,6 +13,7 @@ import typer
 
 from ...base.types import TopicPartition
 from ...client.admin.admin import Admin
+from ...client.consumer.commits import CommitFailed
 from ...client.consumer.consumer import Consumer
 from ..completion import group_names, topic_names
 from ..console import (
@@ -31,6 +32,7 @@ from .positions import Kind, Start, offsets, start
 from .text import Format, unescaped
 
 END_WAIT_MS = 500
+IDLE_POLLS = 4  # in a row, as a member without partitions: a group that is changing gives some soon
 BEGINNING = Start(Kind.EARLIEST)
 
 Offset = Annotated[
@@ -171,7 +173,7 @@ class Reading:
         """Read and print records. Returns how many."""
         async with Admin(bootstrap, **PATIENCE) as admin:
             await admin.describe_topics([self.topic])  # raises at once when there is none
-        shown, out = 0, sys.stdout.buffer
+        shown, idle, out = 0, 0, sys.stdout.buffer
         async with Consumer(bootstrap, **self.options) as consumer:
             ends = await self._ends(consumer)
             if self.group is None:
@@ -182,6 +184,14 @@ class Reading:
                     out.write(render(record))
                 out.flush()
                 shown += len(records)
+                idle = idle + 1 if self._is_idle(consumer) else 0
+                if idle == IDLE_POLLS:
+                    err.print(
+                        f"group {self.group}: its other members have all partitions of {self.topic}; "
+                        "waiting for one of them to leave",
+                        markup=False,
+                        soft_wrap=True,
+                    )
                 if not records and not self.follow and await self._at_end(consumer, ends):
                     break
         return shown
@@ -206,6 +216,15 @@ class Reading:
                 raise Failure(f"{self.topic} has no partition {wanted}: expected {_span(numbers)}")
         chosen = sorted(set(self.partitions)) if self.partitions else numbers
         return await consumer.end_offsets([TopicPartition(self.topic, number) for number in chosen])
+
+    def _is_idle(self, consumer: Consumer) -> bool:
+        """Whether it is a member of its group that was given nothing to read."""
+        if self.group is None or consumer.assignment():
+            return False
+        try:
+            return consumer.group_metadata().is_member
+        except CommitFailed:
+            return False
 
     async def _at_end(self, consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
         mine = consumer.assignment()

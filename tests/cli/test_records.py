@@ -11,6 +11,7 @@ import pytest
 
 from strandline.cli import app
 from strandline.cli.main import main
+from tests.patience import HANG_S
 
 
 def test_lines_in_lines_out(strandline, topic: str) -> None:
@@ -179,6 +180,33 @@ def test_follow_shows_what_comes_and_stdin_is_sent_as_it_comes(strandline, topic
             process.wait()
             process.stdout.close()
             process.stdin.close()
+
+
+def test_a_member_that_is_given_nothing_says_what_it_waits_for(strandline, topic: str) -> None:
+    group = f"crowded-{topic}"
+    line = [sys.executable, "-m", "strandline.cli.main", "consume", topic, "--group", group]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    strandline("produce", topic, given="one\n")
+    first = subprocess.Popen(
+        [*line, "--follow"],
+        env=strandline.environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
+        **pipes,
+    )
+    second = None
+    try:
+        assert first.stdout.readline() == b"one\n"
+        second = subprocess.Popen(line, env=strandline.environment, **pipes)
+        told = second.stderr.readline()
+        assert told.startswith(f"group {group}: its other members have all partitions of {topic};".encode())
+        first.send_signal(signal.SIGINT)
+        assert second.communicate(timeout=HANG_S) == (b"", b"0 records\n")
+        assert second.returncode == 0
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.kill()
+                process.communicate()
 
 
 def test_a_reader_that_goes_away(strandline, topic: str) -> None:
