@@ -84,7 +84,10 @@ def other_names() -> Iterator[str]:
     yield ""
     yield "## Kafka's names without effect"
     yield ""
-    yield "They are accepted with a warning, so that a `server.properties` written for Kafka works:"
+    yield (
+        "They are accepted with a warning, so that a `server.properties` written for Kafka works (`*` stands "
+        "for all names that are not in the tables above):"
+    )
     names = [*sorted(NO_EFFECT), *(f"{prefix}*" for prefix in NO_EFFECT_PREFIXES)]
     yield ", ".join(f"`{name}`" for name in names) + "."
     yield ""

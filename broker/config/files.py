@@ -41,8 +41,6 @@ NO_EFFECT = frozenset(
         "connection.failed.authentication.delay.ms", "controller.message.queue.size",
         "controller.quota.window.num", "controller.quota.window.size.seconds",
         "delete.records.purgatory.purge.interval.requests", "fetch.purgatory.purge.interval.requests",
-        "group.consumer.max.heartbeat.interval.ms", "group.consumer.max.session.timeout.ms",
-        "group.consumer.min.heartbeat.interval.ms", "group.consumer.min.session.timeout.ms",
         "initial.broker.registration.timeout.ms", "inter.broker.protocol.version",
         "kafka.metrics.polling.interval.secs", "kafka.metrics.reporters", "log.cleaner.io.buffer.size",
         "log.dir.failure.timeout.ms", "log.flush.start.offset.checkpoint.interval.ms",
@@ -62,7 +60,7 @@ NO_EFFECT = frozenset(
     )
 )  # fmt: skip
 OPTIONS_WITHOUT_EFFECT = frozenset(("max.request.partition.size.limit",))  # told as they are, like Kafka's
-NO_EFFECT_PREFIXES = ("quota.", "remote.log.", "group.coordinator.")
+NO_EFFECT_PREFIXES = ("quota.", "remote.log.", "group.coordinator.")  # but for those that are options
 NOT_SERVED = {
     # refused, not just warned about: the user would believe to be protected, or to run in another mode
     "ssl.": "TLS is not supported",

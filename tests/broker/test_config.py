@@ -4,7 +4,7 @@ import pytest
 
 from strandline.broker.config.broker import OPTIONS, BrokerConfig
 from strandline.broker.config.document import render
-from strandline.broker.config.files import OPTIONS_WITHOUT_EFFECT, load
+from strandline.broker.config.files import NO_EFFECT, OPTIONS_WITHOUT_EFFECT, OTHER_NAMES, load
 from strandline.broker.errors import BrokerConfigError
 from strandline.controller.requests.election_requests import ElectionPolicy
 from strandline.replication.profiles import PROFILES, TODAY
@@ -61,6 +61,10 @@ def test_kafkas_own_server_properties_starts_a_broker() -> None:
         "socket.receive.buffer.bytes",
     ]
     assert all(w.endswith("has no effect here") for w in warnings)
+
+
+def test_no_option_is_told_to_have_no_effect() -> None:
+    assert NO_EFFECT.isdisjoint({*OPTIONS, *OTHER_NAMES})
 
 
 def test_the_later_source_wins() -> None:
