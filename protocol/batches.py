@@ -27,6 +27,7 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 OF_BROKERS = LOG_APPEND_TIME | CONTROL  # what only a broker may set
+UNTIMELY = "timestamp is outside message.timestamp.before.max.ms and message.timestamp.after.max.ms"
 
 HEADER = Struct(">qiibIhiqqqhii")
 BASE_OFFSET = Struct(">q")
@@ -163,6 +164,12 @@ def stamp_append_time(buf: bytearray | memoryview, pos: int, ms: int) -> None:
     seal(buf, pos, header.size)
 
 
+def stamp_largest_time(buf: bytearray | memoryview, pos: int, ms: int) -> None:
+    """Set the largest time of the batch's records, which its header lacks, and write its CRC again."""
+    TIMESTAMP.pack_into(buf, pos + MAX_TIMESTAMP_AT, ms)
+    seal(buf, pos, read_header(buf, pos).size)
+
+
 def seal(buf: bytearray | memoryview, pos: int, size: int) -> None:
     """Write the CRC of the batch at `pos`."""
     CRC.pack_into(buf, pos + CRC_AT, crc32c(memoryview(buf)[pos + CRC_FROM : pos + size]))
@@ -190,6 +197,12 @@ def check_produced(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> N
     ):
         return
     raise _fault(buf, header, limits)
+
+
+def check_times(header: BatchHeader, limits: ProduceLimits) -> None:
+    """Refuse a batch with records outside of the topic's bounds, as `check_produced` does."""
+    if _untimely(header, limits):
+        raise error_for(ErrorCode.INVALID_TIMESTAMP, UNTIMELY)
 
 
 def _fault(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> ApiError:
@@ -241,7 +254,7 @@ def _fault(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> ApiError:
         (
             ErrorCode.INVALID_TIMESTAMP,
             _untimely(header, limits),
-            "timestamp is outside message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+            UNTIMELY,
         ),
         (
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

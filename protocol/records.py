@@ -326,3 +326,23 @@ def first_without_key(buf: Buffer, cap: int = CAP) -> int | None:
         if record.key is None:
             return index
     return None
+
+
+def largest_time(buf: Buffer, header: BatchHeader, cap: int = CAP) -> int:
+    """The largest time of the records of one batch, which are read no further. The CRC was checked before."""
+    section, end = bytes(open_batch(buf, 0, header, verify=False, cap=cap)), 0
+    newest = -LONG_MASK
+    try:
+        for _ in range(header.record_count):
+            length, pos = _number(section, end, INT_BYTES_MAX)
+            elapsed, _ = _number(section, pos + 1, LONG_BYTES_MAX)
+            end = pos + length
+            if length < RECORD_SIZE_MIN - 1 or end > len(section):
+                raise Malformed(f"record of {length} bytes does not fit in its batch")
+            if elapsed > newest:
+                newest = elapsed
+    except IndexError as error:
+        raise Malformed("record ends beyond its batch") from error
+    if end != len(section):
+        raise Malformed("bytes are left after the last record")
+    return header.base_timestamp + newest

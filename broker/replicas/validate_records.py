@@ -3,15 +3,26 @@
 Other batches are checked by header and checksum alone (protocol/batches.py), at no cost per record. Here a
 large batch is decoded as columns, without a loop over its records. A batch that cannot be decoded, or would
 grow past the cap, is answered with 87 (INVALID_RECORD).
+Nor is a header believed whose largest time is before its first: sarama up to 1.45.0 sends none. Retention and
+lookups by time go by it, so it is found among the records, and written there.
 """
 
-from ...protocol.batches import TRANSACTIONAL, BatchHeader, ProduceLimits, check_produced, read_header
+from ...protocol.batches import (
+    TRANSACTIONAL,
+    BatchHeader,
+    ProduceLimits,
+    check_produced,
+    check_times,
+    read_header,
+    stamp_largest_time,
+)
 from ...protocol.errors import InvalidRecord
 from ...protocol.primitives import Malformed
-from ...protocol.records import iterate
-from ...storage.config import TopicConfig
+from ...protocol.records import iterate, largest_time
+from ...storage.config import INT64_MAX, TopicConfig
 
 FEW = 32  # records; from here on, columns are faster
+MANY = 1000  # from here on, for a few bytes of each record too; below, numpy need not be loaded
 NOT_INCREASING = "the offsets of its records do not increase"  # no cleaner could tell which is the newest
 
 
@@ -25,8 +36,12 @@ def checked(
 ) -> BatchHeader:
     """The header of a batch that the topic accepts. `timeless` is from `timeless_limits`. Raises ApiError."""
     header = read_header(records)
-    limits = timeless if zstd_allowed else None
-    check_produced(records, header, limits or limits_at(now_ms, config, zstd_allowed))
+    limits = (timeless if zstd_allowed else None) or limits_at(now_ms, config, zstd_allowed)
+    check_produced(records, header, limits)
+    if header.max_timestamp < header.base_timestamp and not config.append_time:
+        stamp_largest_time(records, 0, _largest_time(records, header))
+        header = read_header(records)
+        check_times(header, limits)
     if header.attributes & TRANSACTIONAL and header.producer_id < 0:
         raise InvalidRecord("a transactional batch has no producer id")
     if looks_inside:
@@ -44,6 +59,17 @@ def look_inside(records: memoryview, header: BatchHeader, needs_keys: bool) -> N
         refusal = InvalidRecord(f"{len(keyless)} records have no key: records of a compacted topic need one")
         refusal.indexes = keyless
         raise refusal
+
+
+def _largest_time(records: memoryview, header: BatchHeader) -> int:
+    try:
+        if header.record_count < MANY:
+            return min(largest_time(records, header), INT64_MAX)  # the sum of two numbers of a producer
+        from ...protocol.columns import decode  # numpy: only where a client asks for it
+
+        return int(decode(records, verify=False).timestamp.max())
+    except Malformed as error:
+        raise InvalidRecord(str(error)) from error
 
 
 def _keyless_of_few(records: memoryview) -> list[int]:
