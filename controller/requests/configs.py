@@ -37,6 +37,7 @@ from ...zookeeper.config_nodes import Overrides, fits, read_overrides
 from ..planning.state import ClusterState
 from .config_changes import Alteration, Catalogue, Kind, alteration_of, repeated_resources
 from .deadlines import by, deadline_in
+from .node_sizes import check_settings
 from .reach import Reach
 
 logger = structlog.get_logger(__name__)
@@ -193,6 +194,8 @@ def settings_of(
         if not fits(settings[name]):
             raise InvalidConfig(f"{name} would be longer than {TEXT_MAX} bytes: nobody could be told of it")
     catalogue.check(kind, wanted.name, settings, wanted.changed)
+    if settings != found:
+        check_settings(settings)
     if kind is Kind.BROKER and wanted.name:
         changed = {name: settings[name] for name in wanted.changed}
         catalogue.check_addresses(int(wanted.name), changed, registered)

@@ -22,13 +22,14 @@ from ...protocol.errors import ApiError, InvalidRequest, NotController, UnknownT
 from ...protocol.messages import reassignments
 from ...zookeeper import documents
 from ...zookeeper.client import Unknown, ZkClient, ZkError
-from ..assignment_nodes import assignment_of, change_assignments
+from ..assignment_nodes import assignment_of, change_assignments, with_assignments
 from ..planning import plans
 from ..planning.assignment import Assignment, is_topic_name
 from ..planning.reassignment import is_out, wanted
 from ..planning.state import ClusterState
 from ..watches import Watches, read_states
 from .deadlines import by, deadline_in
+from .node_sizes import fits
 from .reach import Reach
 
 logger = structlog.get_logger(__name__)
@@ -204,7 +205,15 @@ class ReassignmentWriter:
                         found[number] = after
                 except ApiError as error:
                     refused[TopicPartition(name, number)] = error
-            return found
+            if fits(with_assignments(document, found)):
+                return found
+            begun = {number for number in found if asked[number] is not None}
+            too_many = InvalidRequest(
+                f"{len(begun)} partitions of {name!r} that move at once are more than ZooKeeper can keep for "
+                "one topic: move fewer, and the others when these are done"
+            )
+            refused.update({TopicPartition(name, number): too_many for number in begun})
+            return {number: after for number, after in found.items() if number not in begun}
 
         async def write() -> None:
             while True:

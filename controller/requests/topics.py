@@ -41,11 +41,11 @@ from ..planning.placement import Racks, anywhere, spread, where_it_stopped
 from ..planning.state import ClusterState, Topic
 from .deadlines import by, deadline_in
 from .election_requests import ElectionPolicy
+from .node_sizes import check_settings, check_topic
 from .reach import Reach
 
 RETRY_S = 0.1
 WRITE_MS = 10_000  # for the write alone, whatever the client allows
-NODE_BYTES_MAX = 1_000_000  # ZooKeeper ends the connection of whoever sends it a MiB, again with each attempt
 SHUTDOWN_WAIT_S = 10.0
 HEARD_WITHIN_S = 3.0
 """How long a controlled shutdown waits for all brokers to be told: one may hang, and the asking broker waits
@@ -147,7 +147,8 @@ class TopicRequests:
         self._check_configs(wanted.name, configs)
         id = wanted.topic_id if wanted.topic_id != NO_UUID else UUID(bytes=self._random_bytes(16))
         topic = Topic(wanted.name, id, self._replicas(wanted), configs)
-        _check_size(topic)
+        check_topic(_document(topic))
+        check_settings(configs, beside=_document(topic))
         return topic
 
     def _replicas(self, wanted: topics.CreatableTopic) -> Replicas:
@@ -271,7 +272,7 @@ class TopicRequests:
         if wanted.count <= size:
             raise InvalidPartitions(f"topic {wanted.name!r} has {size} partitions: the number can only grow")
         added = self._added(wanted, topic)
-        _check_size(replace(topic, replicas={**topic.replicas, **added}))
+        check_topic(_document(replace(topic, replicas={**topic.replicas, **added})))
         return added
 
     def _added(self, wanted: topics.CreatePartitionsTopic, topic: Topic) -> Replicas:
@@ -296,6 +297,7 @@ class TopicRequests:
                 if any(document.partitions.get(i) not in (None, r) for i, r in new.items()):
                     raise InvalidPartitions(f"topic {name!r} got partitions from another request meanwhile")
                 grown = document.model_copy(update={"partitions": {**document.partitions, **new}})
+                check_topic(grown)  # what is moving takes more room
                 await self._reach.write([SetData(path, grown.data(), stat.version)])
                 break
             except NoNode as gone:
@@ -401,12 +403,3 @@ def _document(topic: Topic) -> documents.TopicDocument:
         topic_id=documents.uuid_to_text(topic.id),
         partitions={i: list(r) for i, r in topic.replicas.items()},
     )
-
-
-def _check_size(topic: Topic) -> None:
-    """Raises InvalidPartitions for more than its node can hold."""
-    if len(_document(topic).data()) > NODE_BYTES_MAX:
-        raise InvalidPartitions(
-            f"{len(topic.replicas)} partitions with {len(topic.replicas[0])} replicas are more than "
-            "ZooKeeper can keep for one topic: use several topics"
-        )
