@@ -12,7 +12,7 @@ controller does then.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 
 import structlog
@@ -46,6 +46,7 @@ KEPT_LEAST_S, KEPT_LEAST_SESSIONS = 120.0, 3
 REMOVED_AT_ONCE = 100  # before it is looked for new ones
 BROKERS, TOPICS, GROUPS = "brokers/", "topics/", "groups/"
 NODES_AT_ONCE = 500
+READS_AT_ONCE = 50  # nodes; after a lost session all topics are read that the controller does not tell of
 
 
 class ConfigWatch:
@@ -154,16 +155,11 @@ class ConfigWatch:
         names = await self._watches.arm(documents.CONFIG_CHANGES, self._zk.children)
         for name in self._seen.keys() - set(names):
             del self._seen[name]
-        for name in sorted(names):
-            if name not in self._seen:
-                await self._take(name)
-        for entity in list(self._pending):
-            del self._pending[entity]
-            try:
-                await self._read(entity)
-            except ZkError:
-                self._pending[entity] = None
-                raise
+        for some in _in_parts([name for name in sorted(names) if name not in self._seen]):
+            for failure in (await _side_by_side(self._take, some)).values():
+                raise failure
+        for some in _in_parts(list(self._pending)):
+            await self._read_pending(some)
 
     async def _take(self, name: str) -> None:
         path = f"{documents.CONFIG_CHANGES}/{name}"
@@ -181,6 +177,15 @@ class ConfigWatch:
         self._seen[name] = (self._loop.time(), stat.version)
 
     # --- settings ----------------------------------------------------------------------------------
+
+    async def _read_pending(self, entities: Sequence[str]) -> None:
+        """What cannot be read stays pending."""
+        for entity in entities:
+            del self._pending[entity]
+        failed = await _side_by_side(self._read, entities)
+        self._pending.update(dict.fromkeys(failed))
+        for failure in failed.values():
+            raise failure
 
     async def _read(self, entity: str) -> None:
         """Read the config if it concerns us; clients', users' and other brokers' configs do not."""
@@ -271,3 +276,16 @@ class ConfigWatch:
                 continue  # another broker was quicker
         if len(old) > REMOVED_AT_ONCE:
             self._due.set()
+
+
+def _in_parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for first in range(0, len(names), READS_AT_ONCE):
+        yield names[first : first + READS_AT_ONCE]
+
+
+async def _side_by_side(
+    deed: Callable[[str], Awaitable[None]], names: Sequence[str]
+) -> dict[str, BaseException]:
+    """Do it for each of them, and return what went wrong."""
+    outcomes = await asyncio.gather(*map(deed, names), return_exceptions=True)
+    return {name: failure for name, failure in zip(names, outcomes, strict=True) if failure is not None}

@@ -64,6 +64,9 @@ class Session:
         data = document if isinstance(document, bytes) else json.dumps(document).encode()
         self.do(Create(documents.CONFIG_CHANGE_PREFIX, data, sequential=True))
 
+    def topics_read(self) -> list[str]:
+        return [path for path in self.reads if path.startswith("/config/topics/")]
+
     def changes(self) -> list[str]:
         return self.server.children(documents.CONFIG_CHANGES, 1, None)
 
@@ -422,6 +425,39 @@ def test_settings_that_nobody_sends_are_read_again_after_a_lost_session() -> Non
         topics.unsent = ["t"]
         session.tell(SessionEvent(SessionState.CONNECTED, 3))
         await until(lambda: topics.known["t"].names == {"retention.ms": "7"})
+
+    play(story)
+
+
+@pytest.mark.parametrize("failures", [0, 3])
+def test_thousands_of_topics_are_read_side_by_side_but_not_all_at_once(
+    monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """One by one they would take a round trip each. What is not answered is read again."""
+
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        topics.unsent = [f"t{number}" for number in range(1000)]
+        for topic in topics.unsent:
+            session.put(f"/config/topics/{topic}", retention_ms="5")
+        read, under_way, most = session.get, 0, 0
+
+        async def counted(asked: str, watch: Any = None) -> Any:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            try:
+                return await read(asked, watch)
+            finally:
+                under_way -= 1
+
+        monkeypatch.setattr(session, "get", counted)
+        monkeypatch.setattr(config_watch, "RETRY_S", 0.0)
+        session.failures = failures
+        session.tell(SessionEvent(SessionState.CONNECTED, 3))
+        await until(lambda: len(topics.known) == 1000)
+        assert {told.names["retention.ms"] for told in topics.known.values()} == {"5"}
+        assert most == 50
+        assert len(topics.heard) == len(session.topics_read()), "no other is read again"
 
     play(story)
 
