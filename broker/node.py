@@ -346,9 +346,10 @@ class Node:
             transaction_state_topic(self.config.transactions), cache.current, forwarder.submit
         )
         find, live = parts.replicas.get, self.live
+        gone = partial(is_gone, zk, deletes_topics=self.config.controller.delete_topic_enable)
         markers = MarkerSender(
             self.config.id, self.config.inter_broker_listener, cache.current, partial(write_marker, find),
-            Tasks("markers", self.fail), partial(is_gone, zk),
+            Tasks("markers", self.fail), gone,
         )  # fmt: skip
         transactions = TransactionCoordinator(
             lambda: live.current.transactions, partial(append_surely, find), partial(when_committed, find),

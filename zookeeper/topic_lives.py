@@ -26,13 +26,15 @@ async def life_checks(zk: ZkClient, topic_ids: Iterable[UUID]) -> list[Check]:
     return [Check(path, ANY_VERSION) for path, node in zip(paths, found, strict=True) if node is not None]
 
 
-async def is_gone(zk: ZkClient, topic: str) -> bool:
+async def is_gone(zk: ZkClient, topic: str, deletes_topics: bool = True) -> bool:
     """Whether there is no such topic, or it is being deleted. ZooKeeper's leader answers, which is never
     behind. Raises Unknown.
+
+    Where topics must not be deleted a request to do so, as old tools write it, is about to be removed.
     """
-    return not await _is_there(zk, documents.topic_path(topic)) or await _is_there(
-        zk, documents.delete_topic_path(topic)
-    )
+    if not await _is_there(zk, documents.topic_path(topic)):
+        return True
+    return deletes_topics and await _is_there(zk, documents.delete_topic_path(topic))
 
 
 async def _is_there(zk: ZkClient, path: str) -> bool:

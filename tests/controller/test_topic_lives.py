@@ -149,3 +149,5 @@ async def test_whether_a_topic_is_gone() -> None:
     assert not await is_gone(zk, "t")
     await zk.multi([Create(documents.delete_topic_path("t"), b"")])
     assert await is_gone(zk, "t"), "its replicas are being deleted"
+    assert not await is_gone(zk, "t", deletes_topics=False), "the request will be removed, and nothing else"
+    assert await is_gone(zk, "u", deletes_topics=False)
