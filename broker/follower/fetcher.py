@@ -35,6 +35,7 @@ from ..throttle import UNLIMITED, Throttle
 from .round import (
     EPOCH_VERSION,
     FETCH_VERSION,
+    NAMED_MAX,
     PART,
     START_VERSION,
     EpochRound,
@@ -283,11 +284,14 @@ class LeaderFetcher:
             self._slow_down(lagging)
         return strayed
 
-    async def _find_starts(self, connection: Connection, strayed: Iterable[Strayed]) -> None:
+    async def _find_starts(self, connection: Connection, strayed: Sequence[Strayed]) -> None:
         """Ask a leader that has not said it where its logs begin."""
-        starting = StartRound(self._shared, strayed)
-        answer: ListOffsetsResponse = await connection.request(starting.request(), deadline=self._deadline())
-        await self._cut((), {}, starting.take(answer).cuts)
+        for first in range(0, len(strayed), NAMED_MAX):
+            starting = StartRound(self._shared, strayed[first : first + NAMED_MAX])
+            answer: ListOffsetsResponse = await connection.request(
+                starting.request(), deadline=self._deadline()
+            )
+            await self._cut((), {}, starting.take(answer).cuts)
 
     def _counted(self, outcome: Outcome) -> list[Partition]:
         """Count what throttled replicas have taken; those of them that still lag."""

@@ -78,14 +78,14 @@ class SessionLost(Exception):
 
 
 class EpochRound:
-    """OffsetForLeaderEpoch for all followers that must find out where to truncate."""
+    """OffsetForLeaderEpoch for followers that must find out where to truncate; of thousands, for some."""
 
     def __init__(self, shared: ReplicaShared, partitions: Iterable[Partition]) -> None:
         self._shared = shared
         self._asked: dict[TopicPartition, tuple[Partition, Follower, AskEpochEnd]] = {}
         for partition in partitions:
             follower = partition.following
-            if follower is not None and follower.must_truncate:
+            if follower is not None and follower.must_truncate and len(self._asked) < NAMED_MAX:
                 question = follower.question()
                 assert isinstance(question, AskEpochEnd), "who must truncate asks where"
                 self._asked[partition.tp] = (partition, follower, question)

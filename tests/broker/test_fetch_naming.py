@@ -1,13 +1,17 @@
 """Fetch sessions between brokers, at the follower: what a fetch names, and what it need not."""
 
+import asyncio
 from typing import Any, cast
 from uuid import UUID
 
 from strandline.base.types import Offset, TopicPartition
-from strandline.broker.follower import round
-from strandline.broker.follower.round import FetchRound, FollowerSession, SessionLost
+from strandline.broker.config.sections import ReplicationConfig
+from strandline.broker.follower import fetcher, round
+from strandline.broker.follower.fetcher import LeaderFetcher
+from strandline.broker.follower.round import EpochRound, FetchRound, FollowerSession, SessionLost
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import FetchRequest, FetchResponse
+from strandline.protocol.messages.offsets import ListOffsetsResponse
 
 
 class FakeLog:
@@ -85,6 +89,39 @@ def test_thousands_are_named_little_by_little_and_at_once(monkeypatch: Any) -> N
     first.take_all(FetchResponse(session_id=1, responses=[]))
     second = rounds(session, cast(Any, first.left))
     assert named(second.request()) == [(2, 0), (3, 0)] and second.left == some[4:]
+
+
+class Truncating(FakePartition):
+    """One that has to find out first where to truncate."""
+
+    must_truncate = True
+
+    def question(self) -> Any:
+        return round.AskEpochEnd(cast(Any, self.epoch), cast(Any, 3), 0)
+
+
+def test_thousands_ask_little_by_little_where_to_truncate(monkeypatch: Any) -> None:
+    """After a failover, all that have another leader: each answer takes a moment of the event loop."""
+    monkeypatch.setattr(round, "NAMED_MAX", 2)
+    host = type("Host", (), {"me": 2})()
+    request = EpochRound(cast(Any, host), cast(Any, [Truncating(n) for n in range(5)])).request()
+    assert [p.partition for topic in request.topics for p in topic.partitions] == [0, 1]
+
+
+async def test_thousands_ask_little_by_little_where_logs_begin(monkeypatch: Any) -> None:
+    monkeypatch.setattr(fetcher, "NAMED_MAX", 2)
+    asked: list[list[int]] = []
+
+    class Leader:
+        async def request(self, request: Any, deadline: float) -> ListOffsetsResponse:
+            asked.append([p.partition_index for topic in request.topics for p in topic.partitions])
+            return ListOffsetsResponse(topics=[])
+
+    some = [FakePartition(n) for n in range(5)]
+    host = type("Host", (), {"me": 2, "loop": asyncio.get_running_loop()})()
+    fetching = LeaderFetcher(cast(Any, host), ReplicationConfig(), cast(Any, 1), cast(Any, None))
+    await fetching._find_starts(cast(Any, Leader()), [cast(Any, (p, p, p.question())) for p in some])
+    assert asked == [[0, 1], [2, 3], [4]]
 
 
 def test_what_the_leader_does_not_know_is_not_taken_for_an_answer() -> None:
