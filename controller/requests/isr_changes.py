@@ -3,6 +3,10 @@
 Our own leaders write to ZooKeeper themselves. For Kafka's the controller does the same in their name: it
 reads the state, holds the request against it, and writes on condition that nothing has changed since. A
 member that is shutting down, or not registered, does not join (KIP-841).
+What ZooKeeper does not answer is tried again here: leaders of Kafka repeat such a change at once, thousands
+of times a second while there is no connection. If another write came first, it is looked what it was: an
+earlier copy of the request, perhaps, for leaders send it again when a connection breaks. Told that its
+version is old, a leader would change its ISR no more in that leader epoch.
 Left to others: what follows from a new ISR (planning/), which is learned as for all leaders.
 Why: docs/decisions/0064-kafkas-brokers-in-the-same-cluster.md
 """
@@ -28,7 +32,9 @@ from .reach import Reach
 logger = structlog.get_logger(__name__)
 
 ANSWER_S = 10.0  # then the leader is told to ask again
+RETRY_S = 0.1
 RECOVERING = 1
+SAID_MAX = 10_000  # partitions of which it is known what the log has said last
 
 
 class Refused(Exception):
@@ -43,6 +49,10 @@ class Ineligible(Exception):
     """A member may not join now."""
 
 
+class Overtaken(Exception):
+    """Another write came first."""
+
+
 class IsrChanges:
     """Answers AlterPartition during one term.
 
@@ -54,6 +64,7 @@ class IsrChanges:
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
+        self._said: dict[TopicPartition, tuple[messages.PartitionChange, ErrorCode]] = {}
 
     async def alter(self, request: messages.AlterPartitionRequest) -> messages.AlterPartitionResponse:
         """Write each change by itself. Raises StaleBrokerEpoch for an earlier start of the leader, and
@@ -93,19 +104,43 @@ class IsrChanges:
         partition = TopicPartition(name, change.partition_index)
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await self._change(leader, partition, change, by_id)
+                return await self._until_known(leader, partition, change, by_id)
         except Refused as refused:
             code = refused.code
-        except (Unknown, TimeoutError):
+        except TimeoutError:
             code = ErrorCode.REQUEST_TIMED_OUT
         except ControllerMoved:
             raise NotController from None
-        logger.info("isr_change_refused", partition=str(partition), leader=leader, code=code.name)
+        self._say(leader, partition, change, code)
         return messages.PartitionOutcome(partition_index=change.partition_index, error_code=code)
+
+    def _say(
+        self, leader: int, partition: TopicPartition, change: messages.PartitionChange, code: ErrorCode
+    ) -> None:
+        """Log a refusal, but once: a leader asks for the same again with each fetch of the follower."""
+        if self._said.get(partition) != (change, code):
+            if len(self._said) >= SAID_MAX:
+                self._said.clear()
+            self._said[partition] = change, code
+            logger.info("isr_change_refused", partition=str(partition), leader=leader, code=code.name)
+
+    async def _until_known(
+        self, leader: int, partition: TopicPartition, change: messages.PartitionChange, by_id: bool
+    ) -> messages.PartitionOutcome:
+        """What became of the change, once ZooKeeper has said so. Raises NotController when the term ends."""
+        while True:
+            await self._reach.until(lambda _: True)
+            try:
+                return await self._change(leader, partition, change, by_id)
+            except Overtaken:
+                continue
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
 
     async def _change(
         self, leader: int, partition: TopicPartition, change: messages.PartitionChange, by_id: bool
     ) -> messages.PartitionOutcome:
+        """One attempt. Raises Refused, Overtaken, Unknown or ControllerMoved."""
         topic = self._reach.state().topics.get(partition.topic)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -121,9 +156,7 @@ class IsrChanges:
         except Ineligible:
             if by_id:
                 raise Refused(ErrorCode.INELIGIBLE_REPLICA) from None
-            logger.info(
-                "isr_change_refused", partition=str(partition), leader=leader, code="INELIGIBLE_REPLICA"
-            )
+            self._say(leader, partition, change, ErrorCode.INELIGIBLE_REPLICA)
             return _told(change, state, version)
 
     async def _write(
@@ -134,7 +167,7 @@ class IsrChanges:
         state: documents.StateDocument,
         version: int,
     ) -> messages.PartitionOutcome:
-        """Raises Ineligible, Refused, or what a write raises."""
+        """Raises Ineligible, Overtaken, or what a write raises."""
         joining = [self._joining(member) for member in change.members if member not in state.isr]
         wanted = state.model_copy(
             update={
@@ -152,9 +185,10 @@ class IsrChanges:
             stat = (await self._reach.write([write, *checks]))[0]
         except MultiFailed as failed:
             if isinstance(failed.results[0], BadVersion | NoNode):
-                raise Refused(ErrorCode.INVALID_UPDATE_VERSION) from failed
+                raise Overtaken from failed
             raise Ineligible from failed
         assert isinstance(stat, Stat)
+        self._said.pop(partition, None)
         return _told(change, wanted, stat.version)
 
     def _joining(self, member: int) -> Broker:

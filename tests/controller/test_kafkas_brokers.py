@@ -325,6 +325,7 @@ async def test_what_nobody_knows_is_asked_again(
         id = one.controller.reach.state().topics["t"].id
         with monkeypatch.context() as patch:
             patch.setattr(isr_changes, "read_state", lost)
+            patch.setattr(isr_changes, "ANSWER_S", 0.1)
             if is_early:
                 with pytest.raises(RequestTimedOut):
                     await ask(one, theirs, by_name([2]))
