@@ -2,6 +2,7 @@
 
 Two are taken like them and have an effect, though not on a log: the replicas that are throttled.
 
+What Apache Kafka does not take is not taken here: its brokers do not start while a topic has it.
 A value that would promise something is refused, as `remote.storage.enable=true`: a topic whose records are
 believed to lie elsewhere would lose them to its retention.
 Left to others: settings that count (config.py), the warning (broker/config/dynamic.py).
@@ -13,7 +14,7 @@ from types import MappingProxyType
 from ..base.values import dataclass
 
 INT64_MAX = (1 << 63) - 1
-REPLICAS = re.compile(r"\*|none|(\d+:\d+(,\d+:\d+)*)?")
+REPLICAS = re.compile(r"\*|([0-9]+:[0-9]+(,[0-9]+:[0-9]+)*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,11 @@ class IdleSetting:
 
 _TRUTH = re.compile("(?i)true|false")
 _FALSE = re.compile("(?i)false")
-_NUMBER = re.compile(r"-?\d{1,19}")
-_REPLICAS = "*, none, or a list of partition:broker"
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_OLD = r"0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)"
+_RELEASE = r"(1\.[01]|2\.[0-8]|3\.[0-9])"
+_VERSION = re.compile(rf"({_OLD}|{_RELEASE})(\.[0-9]+|-IV0)?|3\.0-IV1")
+_REPLICAS = "*, or a list of partition:broker"
 _LOCAL = "Nothing: all records are local; retention.ms and retention.bytes count."
 
 
@@ -73,8 +77,8 @@ IDLE = MappingProxyType(
         ),
         "message.format.version": IdleSetting(
             "3.0-IV1",
-            re.compile(r"\d+\.\d+(\.\d+)?(-IV\d+)?"),
-            "a version of Kafka, such as 3.0",
+            _VERSION,
+            "a version of Kafka from 0.8.0 to 3.9, such as 3.0",
             "Nothing: batches are kept in format 2, as by any Kafka since 3.0.",
         ),
         "message.timestamp.difference.max.ms": IdleSetting(

@@ -5,17 +5,15 @@ Left to others: the configuration in force (live.py), what the controller does (
 
 from collections.abc import Mapping
 
-from ...base.options import InvalidOption
 from ...controller.controller import ControllerOptions
 from ...controller.failure_detector import Patience
 from ...controller.planning.state import Strategy
+from ...controller.requests.config_changes import Kind
 from ...controller.requests.election_requests import ElectionPolicy
 from ...controller.requests.topics import Defaults
-from ...protocol.errors import InvalidConfig
 from ...replication.profiles import ElectionOrder
-from ...storage.config import TopicConfig
 from .broker import BrokerConfig
-from .dynamic import KnownOptions, warn_if_all_is_kept
+from .dynamic import KnownOptions
 from .live import LiveConfig
 
 
@@ -44,12 +42,11 @@ def controller_config(live: LiveConfig) -> ControllerOptions:
             min_isr=now.storage.min_insync_replicas,
         )
 
+    catalogue = KnownOptions(lambda: live.current.groups)
+
     def check_topic(name: str, settings: Mapping[str, str]) -> None:
-        try:
-            TopicConfig.from_names(settings, live.current.storage)
-        except InvalidOption as error:
-            raise InvalidConfig(str(error)) from error
-        warn_if_all_is_kept(f"topic {name}", settings.get("cleanup.policy", "delete"))
+        given = {setting: text.strip() for setting, text in settings.items()}  # as Kafka reads them
+        catalogue.check(Kind.TOPIC, name, given, given)
 
     return ControllerOptions(
         config.broker_id,
@@ -58,7 +55,7 @@ def controller_config(live: LiveConfig) -> ControllerOptions:
         Patience(answer_within_s=config.controller.socket_timeout_ms / 1000),
         session_timeout_s=config.zookeeper.session_timeout_ms / 1000,
         check_configs=check_topic,
-        catalogue=KnownOptions(lambda: live.current.groups),
+        catalogue=catalogue,
         deletes_topics=config.controller.delete_topic_enable,
         isr_order=config.semantics.election_order is ElectionOrder.ISR,
     )

@@ -1,7 +1,8 @@
 """Options that change while a broker runs: which values are valid, and the BrokerConfig with them. Pure.
 
 A client's value is refused if it is not valid, or if its option needs a restart. An invalid value that some
-tool has put into ZooKeeper already is ignored instead, so that the broker still runs.
+tool has put into ZooKeeper already is ignored instead, so that the broker still runs. A topic's value must be
+valid for Apache Kafka, too: its brokers do not start, and take no roles, while there is another.
 Left to others: where the settings come from (broker/config_watch.py), who holds the result (live.py).
 """
 
@@ -124,7 +125,9 @@ def check_topic_setting(name: str, text: str) -> None:
     if option is None:
         close = nearest(name, (*TOPIC_OPTIONS, *IDLE))
         raise InvalidOption(name, text, f"unknown topic configuration{close}")
-    _read(name, option, text)
+    value = _read(name, option, text)
+    if type_of(name, option) == INT and value > INT32_MAX:
+        raise InvalidOption(name, text, f"must be at most {INT32_MAX}")
     try:
         TopicConfig.from_names({name: text}, StorageConfig())
     except InvalidOption:

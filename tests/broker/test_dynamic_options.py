@@ -117,7 +117,11 @@ def test_a_setting_that_does_nothing_may_have_its_default(name: str) -> None:
         ("local.retention.ms", "3600000", "-3"),
         ("local.retention.bytes", "-1", "9223372036854775808"),
         ("message.timestamp.difference.max.ms", "9223372036854775807", "1000"),
+        ("message.format.version", "2.8.2", "9.9"),
+        ("message.format.version", "3.0-IV1", "3.0-IV7"),
         ("leader.replication.throttled.replicas", "0:1,1:2", "0-1"),
+        ("leader.replication.throttled.replicas", "*", "none"),
+        ("follower.replication.throttled.replicas", "", "٣:١"),
     ],
 )
 def test_a_setting_that_does_nothing_is_taken_unless_it_would_promise_something(
@@ -336,6 +340,36 @@ def test_an_empty_cleanup_policy_of_a_topic_is_taken_with_a_warning() -> None:
         ("nothing_is_deleted", "topic t", "cleanup.policy ="),
         ("nothing_is_deleted", "topic new", "cleanup.policy ="),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("retention.ms", "604800000.0"),
+        ("retention.ms", "604_800_000"),
+        ("min.cleanable.dirty.ratio", "0.5_0"),
+        ("min.insync.replicas", "2147483648"),
+        ("leader.replication.throttled.replicas", "none"),
+    ],
+)
+def test_a_topic_gets_no_setting_that_kafka_could_not_read(name: str, text: str) -> None:
+    """A broker of Kafka does not start while a topic has it, and refuses each order that names it. Here
+    it is read all the same where somebody else has set it.
+    """
+    with pytest.raises(InvalidConfig, match=f"topic t: {re.escape(name)} = "):
+        controller_config(LiveConfig(config())).check_configs("t", {name: text})
+    with pytest.raises(InvalidConfig, match=f"topic t: {re.escape(name)} = "):
+        KnownOptions().check(Kind.TOPIC, "t", {name: text}, [name])
+
+
+def test_what_is_new_is_checked_as_what_is_changed() -> None:
+    """But for spaces around it, which Kafka does not mind."""
+    check = controller_config(LiveConfig(config())).check_configs
+    check("t", {"retention.ms": " 5 ", "preallocate": "true "})
+    with pytest.raises(InvalidConfig, match=r"must not exceed max\.compaction\.lag\.ms"):
+        check("t", {"min.compaction.lag.ms": "7", "max.compaction.lag.ms": "5"})
+    with pytest.raises(InvalidConfig, match="did you mean"):
+        check("t", {"retention.m": "5"})
 
 
 def test_settings_are_described_as_kafka_does() -> None:
