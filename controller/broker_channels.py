@@ -5,6 +5,8 @@ that takes long to answer counts as out of reach until it does. The same connect
 `failure_detector.py`. A broker that counts as dead loses its queue, because it is told everything again when
 it answers again. One that moves to another address keeps its queue. A channel that fails because of a bug is
 reported and restarted; no other broker is affected.
+A broker of Apache Kafka knows no challenge: whether it is dead, its session says. But without a connection it
+is out of reach after a moment, so that nobody waits for it, and others are elected.
 Left to others: what is told (`planning/planner.py`), how it looks on the wire (`control_requests.py`),
 whether a controller that reaches so few should resign (`self_doubt.py`).
 """
@@ -38,6 +40,7 @@ logger = structlog.get_logger(__name__)
 
 QUEUE_MAX = 10_000
 PARTITION_S = 0.01  # additional patience for each partition of a request
+AWAY_S = 1.0  # then a broker of Kafka without a connection is out of reach
 ASKED_AT_ONCE = 1_000  # logs; with KIP-966 a broker answers for no more
 STALE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 
@@ -120,6 +123,7 @@ class Announcer:
         channel.probe = lambda: self._probe(broker.id)
         channel.task = self._tasks.sustain(channel.run, f"broker-{broker.id}", self._reports.trouble)
         self._channels[broker.id] = channel
+        channel.is_away()
         if former is not None and former.broker.incarnation == broker.incarnation:
             channel.take_over(former)
 
@@ -129,8 +133,10 @@ class Announcer:
         elif channel.detector.standing is Standing.CUT:
             self._count()  # first: a controller in doubt moves nobody for being out of reach
             channel.answered()
-        elif channel.detector.standing is Standing.REACHED and not channel.hangs:
-            channel.reach(True)
+        elif channel.detector.standing is Standing.AWAY:
+            channel.is_away()
+        else:
+            channel.is_connected()
         self._count()
 
     @property
@@ -217,6 +223,7 @@ class _Channel:
         self._reports = reports
         self._refusals = Refusals()
         self._taking_up: asyncio.TimerHandle | None = None
+        self._away: asyncio.TimerHandle | None = None  # while it has no connection, for a moment
         self._finished = False
         self._is_cut = False  # as last reported
         self.hangs = False  # it has been sent a request, and has not answered it for long
@@ -252,8 +259,9 @@ class _Channel:
         """Nobody needs to wait for this broker any more."""
         self._finished = True
         self._progress.set()
-        if self._taking_up is not None:
-            self._taking_up.cancel()
+        for timer in (self._taking_up, self._away):
+            if timer is not None:
+                timer.cancel()
 
     async def heard(self, mark: int) -> None:
         """Wait for the answers to the first `mark` requests, as long as the broker can be reached."""
@@ -377,6 +385,23 @@ class _Channel:
         logger.warning("broker_out_of_reach", broker=self.broker.id)
         self.reach(False)
         self._reports.post(plans.BrokerCleared(self.broker.id, self.broker.incarnation))
+
+    def is_away(self) -> None:
+        """There is no connection. A broker of ours is challenged then; one of Kafka's nobody can ask."""
+        if self.broker.is_kafkas and self._away is None and not self._finished:
+            self._away = asyncio.get_running_loop().call_later(AWAY_S, self._stays_away)
+
+    def is_connected(self) -> None:
+        """It is reached, unless it has left a request without an answer."""
+        if self._away is not None:
+            self._away.cancel()
+            self._away = None
+        if not self.hangs:
+            self.reach(True)
+
+    def _stays_away(self) -> None:
+        logger.warning("broker_out_of_reach", broker=self.broker.id)
+        self.reach(False)
 
     def reach(self, is_reached: bool) -> None:
         """Report a change of reach. A broker that is away for a moment counts as it did before."""

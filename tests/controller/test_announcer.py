@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from strandline.base.types import TopicPartition
+from strandline.base.types import KAFKAS, TopicPartition
 from strandline.broker.roles.controller_fence import ControlGate
 from strandline.client.network.connection import Connection
 from strandline.controller import broker_channels
@@ -256,6 +256,49 @@ def test_who_is_out_of_reach_is_not_waited_for() -> None:
         assert [event.is_reached for event in told if isinstance(event, plans.ReachChanged)] == [False]
 
     play(10**6, False, story, replace(PATIENCE, hear_within_s=0.05), told.append)
+
+
+def test_a_broker_of_kafka_that_cannot_be_reached_is_not_waited_for_until_its_session_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It knows no challenge, so nobody says that it is dead. The controller does not doubt itself for it."""
+    told: list[plans.Event] = []
+
+    async def nothing(connection: Connection, deadline: float, versions: Any) -> None:
+        return None
+
+    async def unknown(alive: Alive, broker: int, incarnation: int, patience_s: float) -> Word:
+        return Word.UNKNOWN
+
+    monkeypatch.setattr(Connection, "negotiate", nothing)
+    monkeypatch.setattr(Alive, "ask", unknown)
+    monkeypatch.setattr(broker_channels, "AWAY_S", HANG_S)
+
+    async def story(stage: Stage, peer: Peer) -> None:
+        theirs = replace(stage.state.brokers[2], incarnation=KAFKAS + 9)
+        stage.state = replace(stage.state, brokers={2: theirs})
+        stage.announcer.follow(stage.state)
+        stage.send(4)
+        async with asyncio.timeout(HANG_S):
+            await stage.announcer.heard([2])
+            monkeypatch.setattr(broker_channels, "AWAY_S", 0.05)
+            peer.close()
+            stage.send(5)
+            await stage.announcer.heard([2])
+            assert reaches(told) == [False]
+            stage.announcer._channels[2].detector._place = ("127.0.0.1", await peer.listen())
+            while len(reaches(told)) < 2:
+                await asyncio.sleep(0.005)
+            await stage.announcer.heard([2])
+            assert shown(peer.heard[-1]) == "lead@5", "it is told when it can be"
+
+    play(0, False, story, post=told.append)
+    assert reaches(told) == [False, True]
+    assert not [event for event in told if isinstance(event, plans.ReachDoubted | plans.BrokerSuspected)]
+
+
+def reaches(told: list[plans.Event]) -> list[bool]:
+    return [event.is_reached for event in told if isinstance(event, plans.ReachChanged)]
 
 
 def test_a_controller_that_reaches_too_few_doubts_itself_before_it_tells_who_is_out_of_reach() -> None:
