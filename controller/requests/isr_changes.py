@@ -3,8 +3,8 @@
 Our own leaders write to ZooKeeper themselves. For Kafka's the controller does the same in their name: it
 reads the state, holds the request against it, and writes on condition that nothing has changed since. A
 member that is shutting down, or not registered, does not join (KIP-841).
-What ZooKeeper does not answer is tried again here: leaders of Kafka repeat such a change at once, thousands
-of times a second while there is no connection. If another write came first, it is looked what it was: an
+What ZooKeeper does not answer is tried again here: leaders of Kafka 3.3 and later repeat such a change at
+once, without a pause, for as long as it takes. If another write came first, it is looked what it was: an
 earlier copy of the request, perhaps, for leaders send it again when a connection breaks. Told that its
 version is old, a leader would change its ISR no more in that leader epoch.
 Left to others: what follows from a new ISR (planning/), which is learned as for all leaders.
