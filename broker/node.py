@@ -316,6 +316,7 @@ class Node:
         self._registration.on_disk_failed = failures.failed
         failures.room.begin()
         self._respondent.on_answered.subscribe(parts.shared.untold)
+        parts.shared.on_roles_read.subscribe(cache.doubt)
         return parts
 
     def _groups(

@@ -7,7 +7,7 @@ Left to others: which updates are accepted (handlers/between_brokers/control.py)
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 from uuid import UUID
 
@@ -68,7 +68,9 @@ class Picture:
     yet tells it in a second update of partitions whose replicas are all away.
     """
     is_said_whole: bool = False
-    """A controller of ours has said so. Nothing may be given up for good because of what is only assumed."""
+    """The present controller, one of ours, has said so. Nothing may be given up for good because of what is
+    only assumed, nor because of what an earlier controller said: others may have been told of topics since.
+    """
     described: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     """A cache of what was derived from this picture, for any code that derives; it goes with the picture."""
 
@@ -81,6 +83,7 @@ class Picture:
             topics, names = dict(topics), dict(names)
             for state in request.topic_states:
                 _apply(state, topics, names)
+        is_said = self.is_said_whole and request.controller_epoch == self.controller_epoch
         return Picture(
             {broker.id: _live(broker) for broker in request.live_brokers},
             topics,
@@ -88,11 +91,15 @@ class Picture:
             request.controller_id,
             request.controller_epoch,
             self.is_whole or request.type == FULL_UPDATE or (by_kafkas and bool(request.topic_states)),
-            self.is_said_whole or request.type == FULL_UPDATE,
+            is_said or request.type == FULL_UPDATE,
         )
 
+    def doubted(self) -> "Picture":
+        """The same, but there may be topics that this broker has not been told of."""
+        return replace(self, is_said_whole=False)
+
     def lacks(self, tp: TopicPartition) -> bool:
-        """Whether this partition surely does not exist. False until one of our controllers has named all."""
+        """Whether this partition surely does not exist. False until a controller of ours has named all."""
         return self.is_said_whole and self.partition(*tp) is None
 
     def gone_since(self, before: "Picture", request: UpdateMetadataRequest) -> list[TopicPartition]:
@@ -146,6 +153,10 @@ class MetadataCache:
     def current(self) -> Picture:
         """The newest picture."""
         return self.picture
+
+    def doubt(self) -> None:
+        """The controller may not have been able to tell us of topics."""
+        self.picture = self.picture.doubted()
 
     def has(self, tp: TopicPartition) -> bool:
         """Whether the cluster has such a partition."""

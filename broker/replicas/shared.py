@@ -112,6 +112,7 @@ class ReplicaShared:
     on_brokers: Event[frozenset[BrokerId]] = field(default_factory=Event)  # these are registered now
     told: Event[TopicPartition, int] = field(default_factory=Event)  # the controller has told this epoch
     untold: Event[[]] = field(default_factory=Event)  # we may have missed a request of the controller
+    on_roles_read: Event[[]] = field(default_factory=Event)  # in ZooKeeper, and are about to begin
     lost: Event[BrokerId] = field(default_factory=Event)  # we are not connected to it; repeated
     back: Event[BrokerId] = field(default_factory=Event)
     left: Event[BrokerId] = field(default_factory=Event)  # we need no connection to it any more

@@ -7,7 +7,8 @@ ISR, and a follower that has not is refused by its leader, although both reach e
 This broker suspects it when its epoch is over, its leader is unreachable, somebody asks for a later epoch, or
 it is challenged through ZooKeeper. If no request of the controller has come a moment later, it reads the
 state znodes of its partitions. A state with a newer epoch than the replica's is obeyed as if it were a
-LeaderAndIsr: the znodes of the partition and of its topic hold the same content.
+LeaderAndIsr: the znodes of the partition and of its topic hold the same content. Other topics are not read:
+who takes up a role may not have heard of new ones, which must not count as deleted (`on_roles_read`).
 Left to others: the suspicion (replicas/isr_writer.py, follower/fetcher.py, controller/challenges.py), what a
 role means (leader_and_isr.py). Topics that this broker has not heard of at all wait for the controller.
 Why: docs/decisions/0050-a-role-that-nobody-can-tell-is-read.md
@@ -110,6 +111,7 @@ class OutOfReach:
             request = LeaderAndIsrRequest(
                 controller_id=NOBODY, controller_epoch=NOBODY, topic_states=topics, live_leaders=[]
             )
+            self._shared.on_roles_read()
             await self._roles.take_up(request, known)
 
     async def untold_roles(self) -> list[LeaderAndIsrTopicState]:

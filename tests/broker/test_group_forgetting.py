@@ -163,6 +163,21 @@ async def test_what_was_deleted_before_the_log_was_read_is_void_if_all_topics_ar
     await successor.groups.stop()
 
 
+@plays
+async def test_who_became_coordinator_out_of_the_controllers_reach_keeps_what_it_does_not_know(
+    stage: Stage,
+) -> None:
+    """The topic was made while the link was cut: the controller has told all others of it."""
+    commit(stage, T0)
+    stage.commit()
+    successor = Stage(stage.config, stage.log, stage.clock)
+    successor.picture = Picture(is_whole=True, is_said_whole=True).doubted()
+    await successor.lead()
+    await turns()
+    assert kept(successor) == {T0: 7} and not successor.waiting
+    await successor.groups.stop()
+
+
 # Retention
 
 

@@ -1,9 +1,12 @@
 """What UpdateMetadata makes of a picture, and that a picture never changes."""
 
+from dataclasses import replace
 from uuid import UUID
 
-from strandline.base.types import TopicPartition
-from strandline.broker.metadata.cache import Picture
+import pytest
+
+from strandline.base.types import BrokerId, TopicPartition
+from strandline.broker.metadata.cache import MetadataCache, Picture
 from strandline.protocol.messages.control import (
     TopicConfigEntry,
     UpdateMetadataBroker,
@@ -80,6 +83,30 @@ def test_only_who_was_told_of_all_topics_knows_what_there_is_not() -> None:
     told = some.updated(full(a)).updated(update(c))
     assert told.lacks(TopicPartition("b", 0)) and told.lacks(TopicPartition("a", 1))
     assert not told.lacks(TopicPartition("a", 0)) and not told.lacks(TopicPartition("c", 0))
+
+
+@pytest.mark.parametrize("by_kafkas", [False, True])
+def test_what_an_earlier_controller_has_named_is_not_all_there_is(by_kafkas: bool) -> None:
+    """A broker that it could not reach any more knows no topic that was made since, and may hear of its role
+    from the next one before it hears of the topics, if that is Kafka's.
+    """
+    a, b = topic("a", ONE, partition(0, 1)), topic("b", TWO, partition(0, 1))
+    told = Picture().updated(full(a))
+    assert told.updated(update()).lacks(TopicPartition("b", 0))
+    after = told.updated(replace(update(), controller_epoch=9), by_kafkas)
+    assert not after.lacks(TopicPartition("b", 0))
+    assert not after.updated(replace(update(b), controller_epoch=9), by_kafkas).lacks(TopicPartition("c", 0))
+    assert after.updated(replace(full(b), controller_epoch=9)).lacks(TopicPartition("a", 0))
+
+
+def test_who_is_out_of_the_controllers_reach_does_not_know_what_there_is_not() -> None:
+    a = topic("a", ONE, partition(0, 1))
+    cache = MetadataCache(BrokerId(1))
+    cache.picture = cache.picture.updated(full(a))
+    cache.doubt()
+    assert not cache.picture.lacks(TopicPartition("b", 0)) and cache.has(TopicPartition("a", 0))
+    assert not cache.picture.updated(update(a)).lacks(TopicPartition("b", 0)), "one update does not name all"
+    assert cache.picture.updated(full(a)).lacks(TopicPartition("b", 0))
 
 
 def test_a_controller_of_kafka_does_not_say_that_it_tells_of_all_topics_and_does() -> None:

@@ -122,6 +122,25 @@ def test_a_leader_that_finds_a_newer_epoch_of_its_own_leads_on_in_it(tmp_path: P
     play(tmp_path, story)
 
 
+def test_before_it_takes_a_role_up_it_doubts_that_it_knows_all_topics(tmp_path: Path) -> None:
+    """A coordinator would forget what groups have committed for topics that it has not heard of."""
+    told: list[str] = []
+
+    async def story(stage: Stage) -> None:
+        shared = stage.second.parts.shared
+        shared.on_roles_read.subscribe(lambda: told.append("doubt"))
+        shared.on_leading.subscribe(lambda partition: told.append(f"leads {partition.tp}"))
+        shared.untold()
+        await asyncio.sleep(0.5)
+        assert told == [], "there was nothing to take up"
+        await stage.write(2, [1, 2])
+        shared.untold()
+        await until(lambda: stage.led_by(stage.second) == 1)
+        assert told == ["doubt", f"leads {TP}"]
+
+    play(tmp_path, story)
+
+
 def test_a_deposed_leader_and_a_refused_follower_take_the_roles_that_are_written(tmp_path: Path) -> None:
     """Nobody has to ask them to: each learns from the other one, or from its own write, that it is behind."""
 
