@@ -21,6 +21,11 @@ class Event(Generic[What]):
         """Call `hear` each time from now on."""
         self._hearers.append(hear)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody has subscribed."""
+        return bool(self._hearers)
+
     def __call__(self, *what: What.args, **named: What.kwargs) -> None:
         for hear in self._hearers:
             hear(*what, **named)

@@ -270,7 +270,10 @@ class Node:
             refresh=self._watch.refresh, group_settings=self._group_settings, moves=moves, fail=self.fail,
             web=self._web.place,
         )  # fmt: skip
-        upkeep = Upkeep(logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current)
+        upkeep = Upkeep(
+            logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current,
+            parts.settings.are_read,
+        )  # fmt: skip
         for part in (parts, groups, transactions, upkeep, self.cleaning, moves):
             part.start()
             stops.push_async_callback(part.stop)

@@ -3,7 +3,8 @@
 The contents of a topic's znode arrive in two ways: the controller sends them together with roles, and this
 broker reads them after a change notification, or because a controller of Apache Kafka has not sent them.
 The newer version counts, in whatever order they arrive. When the broker's own defaults change, what topics
-inherit is computed again.
+inherit is computed again. While a topic's settings are still being read, the defaults are not believed to be
+its settings: a role waits for them a moment, and nothing of it is deleted.
 Left to others: reading ZooKeeper (broker/config_watch.py), what a replica does with its settings
 (partition.py).
 Why: docs/decisions/0011-controller-pushes-topic-configs.md
@@ -11,6 +12,7 @@ Why: docs/decisions/0011-controller-pushes-topic-configs.md
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -43,6 +45,8 @@ class TopicSettings:
         self._told: dict[str, Overrides] = {}
         self._ids: dict[str, UUID] = {}  # of the topics that controllers have named, by name
         self._by_kafkas = False  # the controller sends no settings
+        self._unread: set[str] = set()  # topics whose settings are being read for the first time
+        self._read = asyncio.Event()
         self._resolved: dict[str, Resolved] = {}
         self.unsaid = Event[str]()  # the overrides of this topic must be read
 
@@ -71,10 +75,13 @@ class TopicSettings:
         if by_kafkas and not state.configs and state.configs_born == UNKNOWN:
             if name not in self._told:
                 self._told[name] = NOTHING
-                self.unsaid(name)
             elif is_another:
                 self.learn(name, self._told[name].voided())
-                self.unsaid(name)
+            else:
+                return
+            if self.unsaid.is_heard:
+                self._unread.add(name)
+            self.unsaid(name)
             return
         names = {config.name: config.value for config in state.configs}
         self.learn(state.topic_name, Overrides(names, state.configs_born, state.configs_version))
@@ -85,6 +92,9 @@ class TopicSettings:
         topic may have been read before the controller named it, and were void with the earlier one's.
         """
         known = self._told.get(topic)
+        if topic in self._unread:
+            self._unread.discard(topic)
+            self._read.set()
         if known is not None and told.edition < known.edition and known != instead_of:
             return
         self._told[topic] = told
@@ -93,11 +103,25 @@ class TopicSettings:
             for partition in [each for tp, each in self._hosted.items() if tp.topic == topic]:
                 self._configure(partition)
 
+    def are_read(self, topic: str) -> bool:
+        """Whether its settings are not being read for the first time."""
+        return topic not in self._unread
+
+    async def until_read(self, topics: Collection[str], within_s: float) -> None:
+        """Wait for the settings of these topics, if they are being read, but not for long. One at a time."""
+        left = self._unread.intersection(topics)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while left := left & self._unread:
+                    self._read.clear()
+                    await self._read.wait()
+
     def forget_others(self, topics: Collection[str]) -> None:
         """Forget all topics but these, and those with replicas here, which metadata may not name yet."""
         if len(self._told) > len(topics):
             for topic in self._told.keys() - set(topics) - {tp.topic for tp in self._hosted}:
                 del self._told[topic]
+                self._unread.discard(topic)
                 self._ids.pop(topic, None)
                 self._resolved.pop(topic, None)
 

@@ -53,6 +53,7 @@ from .new_replicas import FULL, NewReplicas, Unmade
 logger = structlog.get_logger(__name__)
 
 BREATH = 20  # partitions between two yields to the event loop
+SETTINGS_S = 2.0  # how long a role waits for settings that its controller, one of Kafka, does not send
 LINES_MAX = 100  # above it, one log line sums up all new roles; `why leader` knows each
 
 
@@ -116,6 +117,7 @@ class LeaderAndIsr:
             self._set_strays_aside(request)
         for topic in request.topic_states:
             self._settings.told(topic, self.gate.is_kafkas)
+        await self._settings.until_read([topic.topic_name for topic in request.topic_states], SETTINGS_S)
         wanted, unmade = self._new.missing(request, change.making)
         removals = self._begin_removals()
         shares = directory_shares(self._logs, request, wanted)
@@ -271,7 +273,6 @@ class LeaderAndIsr:
             return ErrorCode.INCONSISTENT_TOPIC_ID if hosted else ErrorCode.KAFKA_STORAGE_ERROR
         if tp in unmade:
             raise unmade[tp]
-        config = self._settings.config_of(topic.topic_name)
         partition = replicas.find(tp) or replicas.host_partition(tp, topic.topic_id)
         if partition.log.topic_id is None:
             replicas.identify(tp, partition.log, topic.topic_id)
@@ -288,7 +289,8 @@ class LeaderAndIsr:
             )
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._shared.told(tp, state.leader_epoch)
-        partition.configure(config)
+        if self._settings.are_read(topic.topic_name):  # else it goes on with those of its last start
+            partition.configure(self._settings.config_of(topic.topic_name))
         partition.pause()
         self._fetchers.drop(partition)
         if self._leads(state) and self._shared.options.semantics.begins_when_elected:

@@ -13,7 +13,7 @@ from functools import partial
 import structlog
 
 from ...base.tasks import FailureHook, Tasks
-from ...base.types import Clock
+from ...base.types import Clock, TopicPartition
 from ...storage.directories.log_manager import Logs, parse_directory
 from ...storage.disk import DiskError, disk_error
 from ...storage.log.log import Log
@@ -48,9 +48,11 @@ class Upkeep:
         clock: Clock,
         on_failure: FailureHook,
         picture: Callable[[], Picture],
+        are_read: Callable[[str], bool] = lambda topic: True,
     ) -> None:
-        """`picture`: the cluster metadata, which says who is in sync."""
+        """`picture`: the cluster metadata, which says who is in sync. `are_read`: a topic's settings are."""
         self._picture = picture
+        self._are_read = are_read
         self._logs = logs
         self._shared = shared
         self._replicas = replicas
@@ -103,11 +105,18 @@ class Upkeep:
             return
         for place, (partition, each) in enumerate(list(self._logs.logs.items()), 1):
             if self._logs.get(partition) is each:  # else it was removed in an earlier slice
-                await self._retire(each)
+                if self._is_known(partition):
+                    await self._retire(each)
                 self._logs.expire_producers(each)
             if place % LOGS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         await self._tidy_aside()
+
+    def _is_known(self, partition: TopicPartition) -> bool:
+        """Whether a controller has named the log, and its topic's settings are known. Until then the log may
+        have the broker's defaults, as one that Kafka has left, and the topic may keep its records for ever.
+        """
+        return self._replicas.find(partition) is not None and self._are_read(partition.topic)
 
     async def _tidy_aside(self) -> None:
         """Delete the oldest of what was set aside from logs, by its own bounds of age and size."""
@@ -148,11 +157,8 @@ class Upkeep:
             self._shared.on_disk_failed(None, error)
 
     def _watermark_of(self, each: Log) -> int:
-        """The high watermark; the checkpointed one if no controller has named the log yet."""
-        hosted = self._replicas.find(each.partition)
-        if hosted is None:
-            return self._logs.high_watermarks.get(each.partition, 0)
-        return hosted.high_watermark
+        hosted = self._replicas.find(each.partition)  # it may have been removed meanwhile
+        return 0 if hosted is None else hosted.high_watermark
 
     def _clock_has_jumped(self) -> bool:
         """Whether the wall clock was set since the last pass. This pass is then skipped: the jump could make

@@ -1,12 +1,17 @@
 """Readings of a topic's settings come late and on two ways: the newer one holds, and replicas follow it."""
 
+import asyncio
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
+from strandline.broker.roles import leader_and_isr
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import TopicConfigEntry, UpdateMetadataTopicState
 from strandline.storage.log.checkpoints import TOPIC_CONFIG, read_topic_config
 from strandline.zookeeper.config_nodes import NOTHING, Overrides
-from tests.broker.replica_harness import TOPIC, Member, cluster
+from tests.broker.replica_harness import TOPIC, Member, ask, batch, cluster, outcome, produce
 
 
 def kept(member: Member) -> int:
@@ -45,6 +50,46 @@ async def test_a_leader_counts_by_its_new_settings(tmp_path: Path) -> None:
         settings.learn(TOPIC, Overrides({"min.insync.replicas": "none", "segment.ms": "8"}, 1, 1))
         assert partition.leading.min_insync_replicas == 1, "what cannot be understood is left out"
         assert settings.understood(TOPIC) == {"segment.ms": "8"}
+
+
+async def test_a_role_waits_for_settings_that_kafkas_controller_does_not_send(tmp_path: Path) -> None:
+    """Else a leader would take acks=all without enough replicas, for as long as it takes to read them."""
+    async with cluster(tmp_path, 2) as stage:
+        member = stage.members[1]
+        settings, loop, asked = member.parts.settings, asyncio.get_running_loop(), list[str]()
+
+        def read(topic: str) -> None:
+            asked.append(topic)
+            loop.call_later(0.2, settings.learn, topic, Overrides({"min.insync.replicas": "2"}, 3, 0))
+
+        settings.unsaid.subscribe(read)
+        client = await member.connect()
+        await stage.elect(1, [1])
+        assert outcome(await ask(client, produce(batch(b"a"))))[0] == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert asked == [TOPIC]
+        await stage.elect(1, [1])
+        assert asked == [TOPIC], "later roles wait for nothing"
+        await client.close()
+
+
+async def test_while_settings_cannot_be_read_those_of_the_last_start_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stand beside the log. The role waits for a moment only: the controller waits for the answer."""
+    monkeypatch.setattr(leader_and_isr, "SETTINGS_S", 0.1)
+    async with cluster(tmp_path, 1) as stage:
+        await stage.elect(1, [1], [TopicConfigEntry(name="retention.ms", value="5")])
+        assert kept(stage.members[1]) == 5
+    async with cluster(tmp_path, 1) as stage:
+        member = stage.members[1]
+        settings = member.parts.settings
+        settings.unsaid.subscribe(lambda topic: None)
+        await stage.elect(1, [1])
+        assert member.partition.leading is not None and not settings.are_read(TOPIC)
+        assert member.partition.topic_config.retention_ms == kept(member) == 5
+        settings.learn(TOPIC, Overrides({"retention.ms": "7"}, 3, 0))
+        assert settings.are_read(TOPIC)
+        assert member.partition.topic_config.retention_ms == kept(member) == 7
 
 
 async def test_replicas_take_over_what_they_inherit(tmp_path: Path) -> None:

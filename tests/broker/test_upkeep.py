@@ -64,10 +64,12 @@ class World:
         replicas: Any = SimpleNamespace(find=self.find)
         flushing: Any = None  # no pass here writes recovery points
         self.elsewhere: set[TopicPartition] = set()
+        self.unread: set[str] = set()
         picture: Any = SimpleNamespace(is_in_sync_elsewhere=lambda me, tp: tp in self.elsewhere)
         self.upkeep = Upkeep(
-            self.logs, shared, replicas, flushing, self.clock, self.failed.append, lambda: picture
-        )
+            self.logs, shared, replicas, flushing, self.clock, self.failed.append, lambda: picture,
+            lambda topic: topic not in self.unread,
+        )  # fmt: skip
 
     def find(self, partition: TopicPartition) -> Any:
         if partition not in self.watermarks:
@@ -165,13 +167,11 @@ async def test_a_log_may_be_removed_or_fail_during_a_pass(
 
 async def test_a_watermark_that_is_behind_holds_back(tmp_path: Path) -> None:
     world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
-    lagging, unspoken_of = world.log(0, 10), world.log(1, 10)
+    lagging = world.log(0, 10)
     world.watermarks[lagging.partition] = 4
-    del world.watermarks[unspoken_of.partition]
-    world.logs.high_watermarks[unspoken_of.partition] = 2
     world.clock.now = START_MS + 9999
     await world.upkeep.retain()
-    assert (lagging.start_offset, unspoken_of.start_offset) == (4, 2)
+    assert lagging.start_offset == 4
     world.logs.close(clean=False)
 
 
@@ -188,6 +188,27 @@ async def test_what_lies_aside_is_kept_within_its_bounds(tmp_path: Path) -> None
     world.elsewhere.add(TopicPartition("t", 0))
     await world.upkeep.retain()
     assert not world.disk.exists(kept)
+    world.logs.close(clean=False)
+
+
+async def test_nothing_is_deleted_while_the_settings_of_its_topic_are_not_known(tmp_path: Path) -> None:
+    """Kafka leaves none beside a log. Without a controller, and with one of Kafka's while ZooKeeper does not
+    answer, the log has the broker's defaults, and its topic may keep everything.
+    """
+    world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
+    log = world.log(0, 10)
+    end, place = world.watermarks.pop(TopicPartition("t", 0)), TopicPartition("t", 0)
+    world.logs.high_watermarks[place] = end
+    world.clock.now = START_MS + 5000
+    await world.upkeep.retain()
+    assert log.start_offset == 0, "no controller has named it"
+    world.watermarks[place] = end
+    world.unread.add("t")
+    await world.upkeep.retain()
+    assert log.start_offset == 0, "the controller has not sent them, and they have not been read"
+    world.unread.clear()
+    await world.upkeep.retain()
+    assert log.start_offset == 10
     world.logs.close(clean=False)
 
 
