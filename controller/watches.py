@@ -120,7 +120,8 @@ def broker_of(broker: int, registration: documents.RegistrationDocument, stat: S
 
 class TopicWatch:
     """Topics that come, grow and go, and the topics to be deleted. One that an old tool has made is given the
-    id that it lacks, as by Kafka's controllers (KIP-516): followers ask for topics by their ids.
+    id that it lacks, as by Kafka's controllers (KIP-516): followers ask for topics by their ids. One whose
+    node such a tool has written anew gets the id back that it had, or its logs would be another topic's.
 
     Old tools ask for a deletion by a node, without asking a broker. Where topics must not be deleted such a
     request is removed, as by Kafka's controllers, and nothing else happens.
@@ -140,6 +141,7 @@ class TopicWatch:
         self._deletes_topics = deletes_topics
         self._watches = Watches(self._touched)
         self._known: set[str] = set()
+        self._ids: dict[str, tuple[int, str]] = {}  # of known topics, by path: czxid and id of the node
         self._touched_topics: set[str] = set()
         self._removed: set[str] = set()
 
@@ -182,6 +184,8 @@ class TopicWatch:
         wanted = sorted((names - self._known) | (touched & names))
         found = await asyncio.gather(*(self._read(name) for name in wanted))
         self._known = names
+        for name in gone:
+            self._ids.pop(documents.topic_path(name), None)
         events: list[plans.Event] = []
         topics = {topic.name: topic for topic in found if isinstance(topic, Topic)}
         if topics or gone:
@@ -218,14 +222,18 @@ class TopicWatch:
             data, stat = await self._watches.arm(path, self._zk.get)
             document = documents.parse(documents.TopicDocument, data)
             if document.topic_id is not None:
+                self._ids[path] = stat.czxid, document.topic_id
                 return document, stat
-            id = documents.uuid_to_text(UUID(bytes=self._random_bytes(16)))
+            born, id = self._ids.get(path, (-1, ""))
+            if born != stat.czxid:
+                id = documents.uuid_to_text(UUID(bytes=self._random_bytes(16)))
             named = document.model_copy(update={"version": documents.TOPIC_VERSION, "topic_id": id})
             try:
                 (written,) = await fenced(self._zk, self._term, [SetData(path, named.data(), stat.version)])
             except MultiFailed:
                 continue  # it has changed meanwhile
             assert isinstance(written, Stat)
+            self._ids[path] = stat.czxid, id
             logger.info("topic_id_given", path=path, id=id)
             return named, written
 

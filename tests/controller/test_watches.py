@@ -11,7 +11,7 @@ from strandline.controller.planning import plans
 from strandline.controller.watches import BrokerWatch, TopicWatch, Watches
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
-from strandline.zookeeper.client import Create, NoNode, SetData, Unknown, Watch
+from strandline.zookeeper.client import Create, Delete, NoNode, SetData, Unknown, Watch
 from strandline.zookeeper.znodes import ControllerTerm
 from tests.controller.memory_zk_client import MemoryZkClient
 
@@ -123,6 +123,32 @@ async def test_a_topic_that_an_old_tool_has_made_is_given_an_id() -> None:
     assert (kept.uuid, kept.version) == (topic.id, 3)
     (again,) = await TopicWatch(cast(Any, zk), term, randbytes).look()
     assert again == read, "the next controller finds the same topic"
+
+
+async def test_a_topic_whose_id_an_old_tool_has_lost_gets_it_back() -> None:
+    """`kafka-topics --zookeeper --alter` of before 2.8 writes the node anew without it. With another id all
+    its replicas would set their logs aside. One that was deleted and made again meanwhile is another topic.
+    """
+    zk = MemoryZkClient(SimZooKeeper())
+    await znodes.ensure_paths(cast(Any, zk))
+    path, id = documents.topic_path("t"), documents.uuid_to_text(UUID(int=7))
+    await zk.multi([Create(path, documents.TopicDocument(topic_id=id, partitions={0: [1]}).data())])
+    term = await znodes.elect(cast(Any, zk), 1, 0)
+    assert term is not None
+    watch = TopicWatch(cast(Any, zk), term, lambda count: UUID(int=8).bytes)
+
+    async def look() -> Any:
+        (read,) = await watch.look()
+        assert isinstance(read, plans.TopicsRead)
+        return read.topics["t"]
+
+    assert (await look()).id == UUID(int=7)
+    await zk.multi([SetData(path, b'{"version":1,"partitions":{"0":[1],"1":[2]}}', 0)])
+    grown = await look()
+    assert (grown.id, grown.replicas) == (UUID(int=7), {0: (1,), 1: (2,)})
+    assert documents.parse(documents.TopicDocument, (await zk.get(path))[0]).topic_id == id
+    await zk.multi([Delete(path, 2), Create(path, b'{"version":1,"partitions":{"0":[1]}}')])
+    assert (await look()).id == UUID(int=8)
 
 
 @pytest.mark.parametrize("deletes", [True, False])
