@@ -147,14 +147,15 @@ async def test_a_topic_is_not_made_with_more_settings_than_fit(partitions: int, 
 
 @pytest.mark.parametrize("kind", [Kind.TOPIC, Kind.BROKER, Kind.GROUP])
 def test_settings_that_no_node_can_hold_are_refused(kind: Kind) -> None:
-    """Two that fit by themselves, of which the second is too many."""
+    """Each fits by itself."""
 
     def after(found: dict[str, str], *changes: SettingChange) -> dict[str, str]:
         return settings_of(AnySettings(), Alteration(kind, "1", changes), found, {})
 
-    long = {"a": "x" * 600_000}
-    assert after({}, SettingChange("a", Operation.SET, long["a"])) == long
-    with pytest.raises(InvalidConfig, match="settings of 1200038 bytes are more than ZooKeeper can keep"):
-        after(long, SettingChange("b", Operation.SET, long["a"]))
-    full = long | {"b": long["a"]}  # as another tool has left them
-    assert after(full, SettingChange("b", Operation.DELETE)) == long
+    value = "x" * 30_000
+    many = {f"a{number}": value for number in range(33)}
+    assert after({}, *(SettingChange(name, Operation.SET, value) for name in many)) == many
+    with pytest.raises(InvalidConfig, match="bytes are more than ZooKeeper can keep"):
+        after(many, SettingChange("b", Operation.SET, value))
+    full = many | {"b": value, "c": value}  # as another tool has left them
+    assert after(full, *(SettingChange(name, Operation.DELETE) for name in "bc")) == many
