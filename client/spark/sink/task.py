@@ -1,7 +1,8 @@
 """A task of a write: its rows, block by block, become batches on their way.
 
 A block is some Arrow batches of Spark's together, so that batches of many partitions fill too. Nothing is
-asked of a broker before there is a row: most tasks of a small stream have none.
+asked of a broker before there is a row: most tasks of a small stream have none. (With exactlyOnce one without
+rows asks whether some of an earlier attempt count.)
 Left to others: records (encode.py), partitions (route.py), the send loop (produce.py).
 """
 
@@ -37,6 +38,14 @@ log = get_logger(__name__)
 BLOCK_BYTES_MIN = 1 << 20
 BLOCK_SHARE = 4  # one part in four of kafka.buffer.memory is enough for a block; it has at most two
 ROW_BYTES = 128  # what a row takes beside its content while it is encoded
+OTHER_ROWS = (
+    "If the options that read and split have changed since (above all minPartitions, maxRecordsPerPartition "
+    "and splitBytes), set them as they were until the batch is done. If the query draws at random (rand, "
+    "uuid, sample: each run has another seed, whatever seed is named), asks a clock of its own, or takes "
+    "rows by chance, no run of it will have the same rows: let that follow from the row, as "
+    "xxhash64(topic, partition, offset) does. This batch is then to be run once with exactlyOnce=false, "
+    "which writes again what counts already"
+)
 
 
 class TaskDone(NamedTuple):
@@ -75,12 +84,16 @@ class _Task:
     def run(self, rows: Iterator[pa.RecordBatch]) -> TaskDone:
         blocks = self._blocks(rows)
         first = next(blocks, None)
-        if first is None:
-            return TaskDone({})
         if not self._options.exactly_once:
-            return TaskDone(self._write(chain([first], blocks), None))
+            return TaskDone({} if first is None else self._write(chain([first], blocks), None))
         work = Work.of_task(self._write_id)
+        if first is None and work.batch is None:
+            return TaskDone({})
         transaction = TaskTransaction(cluster_for(self._options.cluster), self._options, work)
+        if first is None:
+            if transaction.is_counted():
+                self._check_same(transaction, ())
+            return TaskDone({})
         if not transaction.begin():
             self._check_same(transaction, chain([first], blocks))
             log.info("rows_written_before", transaction=work.name, batch=work.batch)
@@ -103,9 +116,7 @@ class _Task:
             raise NotWritten(
                 f"transaction {transaction.name}: this batch was run before, and then this task had "
                 f"{counted.rows} rows of {counted.nbytes} bytes, which count; now it has got {now.rows} of "
-                f"{now.nbytes}, so rows would be missing or be there twice. Read and split as before (the "
-                "source's options, above all minPartitions, maxRecordsPerPartition and splitBytes) until the "
-                "batch is done"
+                f"{now.nbytes}, so rows would be missing or be there twice. {OTHER_ROWS}"
             )
 
     def _content_of(self, block: pa.RecordBatch) -> int:

@@ -4,8 +4,8 @@ A task leaves its transaction open, and says so in its message. If the query die
 Spark runs the batch again with all its tasks. So each transaction also commits the number of its batch, as an
 offset of a group that has the transaction's name: a task that is run again looks there first, and writes
 nothing if its rows count already. How many rows these were stands beside it, so that a task that has got
-other ones says so, and neither loses nor repeats any silently. Whoever begins under the same name ends what
-an earlier attempt has left open, and fences that attempt for good.
+other ones, or none, says so, and neither loses nor repeats any silently. Whoever begins under the same name
+ends what an earlier attempt has left open, and fences that attempt for good.
 Left to others: records and their leaders (produce.py), which tasks and batches there are (task.py, write.py).
 """
 
@@ -65,6 +65,7 @@ PASSING = ELSEWHERE | {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.REQUEST_TIMED_OUT,
 }
+UNSTABLE = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT})
 FENCED = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -211,6 +212,17 @@ class TaskTransaction:
         self.identity = Identity(answer.producer_id, answer.producer_epoch)
         return self._work.batch is None or self._committed() <= self._work.batch
 
+    def is_counted(self) -> bool:
+        """Of a task without rows: whether some of an earlier attempt count. Nobody is fenced, unless such an
+        attempt has left open whether they do."""
+        assert self._work.batch is not None, "only a batch of a stream is run again"
+        answer = self._asked(
+            self._of_group, self._noted_offsets(), lambda found: _fetch_codes(found, UNSTABLE)
+        )
+        if any(code in UNSTABLE for code in _fetch_codes(answer)):
+            return not self.begin()
+        return self._after(answer) > self._work.batch
+
     def add(self, partitions: Collection[TopicPartition]) -> None:
         """These partitions are about to be written. Those that are known already cost nothing."""
         new = sorted(set(partitions) - self._partitions)
@@ -255,8 +267,12 @@ class TaskTransaction:
 
     def _committed(self) -> int:
         """The first batch of this query whose rows, of this task, do not count yet."""
-        request = OffsetFetchRequest(group_id=self.name, topics=None, require_stable=True)
-        answer = self._asked(self._of_group, request, _fetch_codes)
+        return self._after(self._asked(self._of_group, self._noted_offsets(), _fetch_codes))
+
+    def _noted_offsets(self) -> OffsetFetchRequest:
+        return OffsetFetchRequest(group_id=self.name, topics=None, require_stable=True)
+
+    def _after(self, answer: Any) -> int:
         noted = [
             (part.committed_offset, part.metadata) for topic in answer.topics for part in topic.partitions
         ]
@@ -306,9 +322,9 @@ class TaskTransaction:
             raise
 
 
-def _fetch_codes(answer: Any) -> list[int]:
+def _fetch_codes(answer: Any, apart: Collection[int] = ()) -> list[int]:
     codes = [part.error_code for topic in answer.topics for part in topic.partitions]
-    return [answer.error_code, *codes]
+    return [code for code in (answer.error_code, *codes) if code not in apart]
 
 
 def commit_all(cluster: SparkCluster, options: SinkOptions, opened: Iterable[OpenTransaction]) -> None:
