@@ -20,6 +20,7 @@ Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Partitioner = Callable[[bytes | None, int], int]
 Strategy = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
 
+INT_MAX = (1 << 31) - 1  # on the wire each of these numbers is an int32
 CODECS_OWN_LEVEL = -1  # as Kafka and librdkafka say it of gzip and lz4; zstd has such a level
 LEVELS = {"gzip": (CODECS_OWN_LEVEL, 9), "lz4": (CODECS_OWN_LEVEL, 17), "zstd": (-131_072, 22)}
 
@@ -35,7 +36,7 @@ class ClientConfig(BaseModel):
 
     bootstrap_servers: tuple[str, ...] = Field(min_length=1)
     client_id: str = "strandline"
-    request_timeout_ms: int = Field(30_000, ge=1)
+    request_timeout_ms: int = Field(30_000, ge=1, le=INT_MAX)
     default_api_timeout_ms: int = Field(60_000, ge=1)
     retry_backoff_ms: int = Field(50, ge=1)
     retry_backoff_max_ms: int = Field(1_000, ge=1)
@@ -80,7 +81,7 @@ class ProducerConfig(ClientConfig):
     partitioner: Partitioner | None = None
     interceptors: tuple[ProducerInterceptor, ...] = ()
     transactional_id: str | None = Field(None, min_length=1)
-    transaction_timeout_ms: int = Field(60_000, ge=1, le=(1 << 31) - 1)
+    transaction_timeout_ms: int = Field(60_000, ge=1, le=INT_MAX)
     ask_durability: bool = False  # have the leader tell who had each batch when it was acknowledged
 
     @model_validator(mode="before")
@@ -102,6 +103,15 @@ class ProducerConfig(ClientConfig):
             raise ValueError("enable_idempotence needs max_in_flight <= 5")
         if self.transactional_id is not None and not self.enable_idempotence:
             raise ValueError("transactional_id needs enable_idempotence, with acks='all', max_in_flight <= 5")
+        return self
+
+    @model_validator(mode="after")
+    def _check_linger(self) -> Self:
+        if self.linger_ms >= self.delivery_timeout_ms:
+            raise ValueError(
+                f"linger_ms={self.linger_ms:g} must be less than delivery_timeout_ms="
+                f"{self.delivery_timeout_ms}: records would be given up before they are sent"
+            )
         return self
 
     @model_validator(mode="after")
@@ -165,13 +175,13 @@ class ConsumerConfig(ClientConfig):
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = Field(5_000, ge=1)
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    fetch_min_bytes: int = Field(1, ge=0)
-    fetch_max_wait_ms: int = Field(500, ge=0)
+    fetch_min_bytes: int = Field(1, ge=0, le=INT_MAX)
+    fetch_max_wait_ms: int = Field(500, ge=0, le=INT_MAX)
     fetch_max_bytes: int = Field(50 << 20, ge=1)
     max_partition_fetch_bytes: int = Field(1 << 20, ge=1)
     max_poll_records: int = Field(500, ge=1)
-    max_poll_interval_ms: int = Field(300_000, ge=1)
-    session_timeout_ms: int = Field(45_000, ge=1)
+    max_poll_interval_ms: int = Field(300_000, ge=1, le=INT_MAX)
+    session_timeout_ms: int = Field(45_000, ge=1, le=INT_MAX)
     heartbeat_interval_ms: int = Field(3_000, ge=1)
     partition_assignment_strategy: tuple[Strategy, ...] = ("range", "cooperative-sticky")
     check_crcs: bool = True

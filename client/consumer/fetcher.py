@@ -8,7 +8,7 @@ to ask (sources.py).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple
 from uuid import UUID
 
@@ -29,7 +29,7 @@ from ...protocol.messages.offsets import EARLIEST, LATEST
 from ...protocol.primitives import NO_UUID, Buffer, Malformed, Slices
 from ..config import ConsumerConfig
 from ..network.cluster import DATA, Cluster
-from ..network.connection import Connection, ConnectionLost
+from ..network.connection import FRAME_BYTES_MAX, Connection, ConnectionLost, Unreadable
 from ..results import CommittedOffset, OffsetAndTimestamp
 from .commits import fetch_committed
 from .offsets import find_offsets
@@ -40,6 +40,7 @@ log = get_logger(__name__)
 
 BLOCKED_SECONDS = 0.05  # until another look at partitions without leader or connection
 IDLE_SECONDS_MAX = 1.0
+ASKED_BYTES_MAX = FRAME_BYTES_MAX // 2  # at once: an answer may be larger by one batch, and must fit a frame
 HURRIED_WAIT_MS = 50  # a fetch without the full partitions returns soon: they may have room again
 BY_NAME_LAST = 12  # of Fetch: later versions name topics by id alone
 
@@ -86,6 +87,8 @@ class Fetcher:
         self._tasks = Tasks("fetcher", self._broken)
         self._wake = asyncio.Event()
         self._asked: set[int] = set()
+        self._turn = 0
+        self._rests: dict[int, float] = {}  # brokers not to be asked before then
         self.places: dict[TopicPartition, PartitionPosition] = {}
         self.arrived = asyncio.Event()
         self.trouble: ApiError | None = None
@@ -147,6 +150,9 @@ class Fetcher:
         for node, places in by_node.items():
             if node in self._asked:
                 continue
+            if now < self._rests.get(node, 0.0):
+                blocked = True
+                continue
             connection = self._cluster.ready(node, DATA)
             if connection is not None:
                 self._ask(node, connection, places, node in crowded)
@@ -160,39 +166,39 @@ class Fetcher:
     def _ask(
         self, node: int, connection: Connection, places: list[PartitionPosition], is_hurried: bool
     ) -> None:
+        """Partitions take turns in being first: only there a batch that is larger than is asked for comes."""
         config = self._config
         now, view = self._cluster.now(), self._cluster.view
-        topics: dict[str, list[FetchPartition]] = {}
-        ids: dict[str, UUID] = {}
+        topics: list[FetchTopic] = []
         asked: dict[TopicPartition, Asked] = {}
-        for place in places:
-            epoch, topic = view.epoch(place.partition), view.topics.get(place.partition.topic)
-            ids[place.partition.topic] = topic_id = NO_UUID if topic is None else topic.topic_id
+        for place in sorted(places, key=lambda place: place.turn):
+            name, number = place.partition
+            epoch, topic = view.epoch(place.partition), view.topics.get(name)
+            topic_id = NO_UUID if topic is None else topic.topic_id
             asked[place.partition] = Asked(place, place.age, place.fetch_at, epoch, topic_id)
             part = FetchPartition(
-                partition=place.partition.partition,
+                partition=number,
                 current_leader_epoch=epoch,
                 fetch_offset=place.fetch_at,
                 last_fetched_epoch=place.last_epoch,
-                partition_max_bytes=config.max_partition_fetch_bytes,
+                partition_max_bytes=min(config.max_partition_fetch_bytes, ASKED_BYTES_MAX),
             )
-            topics.setdefault(place.partition.topic, []).append(part)
+            if not topics or topics[-1].topic != name:  # named again, where its turn comes again
+                topics.append(FetchTopic(topic=name, topic_id=topic_id, partitions=[]))
+            topics[-1].partitions.append(part)
         wait_ms = min(config.fetch_max_wait_ms, HURRIED_WAIT_MS) if is_hurried else config.fetch_max_wait_ms
         request = FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=config.fetch_min_bytes,
-            max_bytes=config.fetch_max_bytes,
+            max_bytes=min(config.fetch_max_bytes, ASKED_BYTES_MAX),
             isolation_level=config.isolation,
-            topics=[
-                FetchTopic(topic=name, topic_id=ids[name], partitions=parts) for name, parts in topics.items()
-            ],
+            topics=topics,
             rack_id=self._sources.rack(places, now),
         )
         deadline = now + (wait_ms + config.request_timeout_ms) / 1000
         try:
-            version = (
-                min(connection.version_for(Api.FETCH), BY_NAME_LAST) if NO_UUID in ids.values() else None
-            )
+            by_name = any(one.topic_id == NO_UUID for one in topics)
+            version = min(connection.version_for(Api.FETCH), BY_NAME_LAST) if by_name else None
             future = connection.submit(request, deadline=deadline, version=version)
         except ConnectionLost:
             return
@@ -215,8 +221,13 @@ class Fetcher:
             for partition, question in asked.items():
                 if not self._sources.failed(question.place, node, self._cluster.now()):
                     self._cluster.doubt(partition, node, question.epoch)
+            if isinstance(failure, Unreadable):
+                self._refused(node, asked, error_for(ErrorCode.CORRUPT_MESSAGE, str(failure)))
             return
         response = done.result()
+        if response.error_code:
+            self._refused(node, asked, error_for(response.error_code))
+            return
         addresses = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
         names = {question.topic_id: partition.topic for partition, question in asked.items()}
         for topic in response.responses:
@@ -232,6 +243,15 @@ class Fetcher:
                     self._cluster.moved(partition, hint.leader_id, hint.leader_epoch, address)
                 if self.places.get(partition) is question.place and question.holds():
                     self._take(node, question, data)
+
+    def _refused(self, node: int, asked: Collection[TopicPartition], trouble: ApiError) -> None:
+        """A whole answer says nothing, and the next may say the same: the caller is told, the broker left
+        alone for a moment."""
+        log.warning("fetch_failed", broker=node, reason=str(trouble))
+        self._rests[node] = self._cluster.now() + self._config.retry_backoff_max_ms / 1000
+        if not trouble.retriable or trouble.code == ErrorCode.CORRUPT_MESSAGE:
+            names = ", ".join(map(str, sorted(asked)))
+            self._raise(error_for(trouble.code, f"{names}: {trouble.message}"))
 
     def _take(self, node: int, question: Asked, data: PartitionData) -> None:
         place, epoch = question.place, question.epoch
@@ -316,8 +336,11 @@ class Fetcher:
                     f"{place.partition}: the answer at offset {place.fetch_at} has no complete batch",
                 )
             )
+            self._put_off(place)
             return
         place.fetched(FetchedBatches(records, place.fetch_at, found.end, found.batches, found.last_epoch))
+        self._turn += 1
+        place.turn = self._turn
         self.arrived.set()
 
     def _reset(self, place: PartitionPosition) -> None:
@@ -426,17 +449,24 @@ class Fetcher:
         return trouble
 
     async def _find_offsets(self, lost: list[PartitionPosition]) -> ApiError | None:
+        """Of a time the end is asked for first: what comes between the two is not older, and not skipped."""
         ages = {place.partition: place.age for place in lost}
         wanted = {place.partition: place.reset_to for place in lost if place.reset_to is not None}
+        ends: dict[TopicPartition, OffsetAndTimestamp] = {}
         offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
-        deadline = self._cluster.deadline()
-        trouble = await find_offsets(self._cluster, wanted, self._config.isolation, deadline, offsets)
+        deadline, isolation = self._cluster.deadline(), self._config.isolation
+        timed = {partition: LATEST for partition, time in wanted.items() if time not in RESETS.values()}
+        trouble = None
+        if timed:
+            trouble = await find_offsets(self._cluster, timed, isolation, deadline, ends)
+            wanted = {one: time for one, time in wanted.items() if one in ends or one not in timed}
+        trouble = await find_offsets(self._cluster, wanted, isolation, deadline, offsets) or trouble
         for place in _still_lost(lost, ages):
             found = offsets.get(place.partition)
+            if found is not None and found.offset < 0:
+                found = ends.get(place.partition)  # no record is as late as the time that was asked for
             if found is not None and found.offset >= 0:
                 place.go_on(found.offset)
-            elif found is not None and place.reset_to != LATEST:
-                place.reset_to = LATEST  # no record is as late as the time that was asked for
             else:
                 self._put_off(place)
         return trouble

@@ -91,6 +91,7 @@ class PartitionPosition:
     leader_only_until: float = 0.0
     superseded_until: float = 0.0  # so long a leader of an earlier epoch than the position's is not asked
     failures: int = 0
+    turn: int = 0  # the later it had records, the later it is asked for in a fetch
     high_watermark: int = -1
     readable_end: int = -1  # as of the last fetch: the high watermark, or the last stable offset
     chunks: deque[FetchedBatches] = field(default_factory=deque)

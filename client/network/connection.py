@@ -48,6 +48,10 @@ class RequestExpired(ConnectionLost, TimeoutError):
     """The broker did not answer in time; the connection was given up. The effect is unknown."""
 
 
+class Unreadable(ConnectionLost):
+    """What came is no answer, or too large for one. It would be the same again."""
+
+
 class Connection(asyncio.BufferedProtocol):
     """Made by `Connection.open`; ends by `close()`, by the peer, or by a missed deadline."""
 
@@ -205,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._answered(frame)
         except Malformed as trouble:
             log.warning("response_malformed", broker=self.address, reason=str(trouble))
-            self._abort(ConnectionLost(f"{self.address} sent a malformed response: {trouble}"))
+            self._abort(Unreadable(f"{self.address} sent a malformed response: {trouble}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose(
