@@ -33,6 +33,7 @@ from ..arguments import checked_topic
 from ..config import ClientConfig
 from .connection import Connection
 from .connections import Links, backoff
+from .creation import Creation
 from .metadata import Address, ClusterView, PartitionView
 
 log = get_logger(__name__)
@@ -78,6 +79,7 @@ class Cluster:
         )
         self.links.on_lost = self._lost
         self.links.on_open = self._opened
+        self.creation = Creation(config.allow_auto_create_topics)
         self._tracked: dict[str, None] = {}
         self._everything = False
         self._doubts: dict[TopicPartition, tuple[int, int]] = {}  # leader and epoch that did not work
@@ -165,6 +167,10 @@ class Cluster:
 
     async def partitions(self, topic: str, deadline: float) -> list[int]:
         """The partitions of `topic`. Waits until it exists; raises at once if it never can."""
+        with self.creation.awaited(topic):
+            return await self._partitions(topic, deadline)
+
+    async def _partitions(self, topic: str, deadline: float) -> list[int]:
         self.track([topic])
         attempt = 0
         while True:
@@ -396,28 +402,29 @@ class Cluster:
             pass
 
     async def _refresh(self) -> bool:
-        topics = None if self._everything else [MetadataRequestTopic(name=name) for name in self._tracked]
-        request = MetadataRequest(
-            topics=topics, allow_auto_topic_creation=self.config.allow_auto_create_topics
-        )
+        wanted, others = self.creation.split(self._tracked, self.view.topics)
+        requests = [_question(wanted, create=True)] if wanted and not self._everything else []
+        if others or not requests:
+            requests.append(_question(None if self._everything else others, create=False))
         waiters, self._waiters = self._waiters, []
         try:
-            return await self._ask_round(request, waiters)
+            return await self._ask_round(requests, waiters)
         finally:
             self._waiters = [one for one in waiters if not one.done()] + self._waiters
 
-    async def _ask_round(self, request: MetadataRequest, waiters: list[asyncio.Future[None]]) -> bool:
+    async def _ask_round(self, requests: list[MetadataRequest], waiters: list[asyncio.Future[None]]) -> bool:
         for address in self._candidates():
             try:
-                answer = await self._ask_for_metadata(address, request)
+                answers = [await self._ask_for_metadata(address, request) for request in requests]
             except (OSError, ApiError) as trouble:
                 self._troubles.pop(address, None)  # the latest stands last
                 self._troubles[address] = trouble
                 log.debug("metadata_failed", address=address, reason=str(trouble))
                 continue
-            if not answer.brokers:
+            if not all(answer.brokers for answer in answers):
                 continue
-            self._absorb(answer)
+            for answer in answers:
+                self._absorb(answer)
             self._stale = address if self._doubts else None
             for waiter in waiters:
                 if not waiter.done():
@@ -457,6 +464,7 @@ class Cluster:
 
     def _absorb(self, answer: MetadataResponse) -> None:
         changed = self.view.absorb(answer, everything=self._everything)
+        self.creation.told(self.view.topics)
         self._troubles.clear()
         alive = {broker.address for broker in self.view.brokers.values()}
         for address, connection in self.links.all():
@@ -505,6 +513,11 @@ class Cluster:
         nodes = {broker.node_id for broker in self.view.brokers.values() if broker.address == address}
         self._doubts = {one: doubt for one, doubt in self._doubts.items() if doubt[0] not in nodes}
         self.on_change()
+
+
+def _question(topics: Iterable[str] | None, *, create: bool) -> MetadataRequest:
+    asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+    return MetadataRequest(topics=asked, allow_auto_topic_creation=create)
 
 
 def telling(trouble: T, before: T | None, seconds: float) -> T:

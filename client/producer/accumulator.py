@@ -87,6 +87,11 @@ class Accumulator(Generic[T]):
         """Whether nothing waits and nothing is in flight."""
         return not self._busy
 
+    @property
+    def topics(self) -> set[str]:
+        """Those to which something is to be sent, or is in flight."""
+        return {partition.topic for partition in self._busy}
+
     def lane(self, partition: TopicPartition) -> PartitionQueue[T]:
         """The queue of a partition that has been appended to."""
         return self._lanes[partition]

@@ -68,6 +68,11 @@ def line_full(waiting: int) -> BufferExhausted:
     )
 
 
-def stayed_full(block_ms: float) -> BufferExhausted:
-    """The error for what has waited too long."""
-    return BufferExhausted(f"buffer_memory stayed full for max_block_ms = {block_ms}")
+def stayed_full(block_ms: float, topic: str | None = None) -> BufferExhausted:
+    """The error for what has waited too long: for room, or behind what was sent to a topic before."""
+    if topic is None:
+        return BufferExhausted(f"buffer_memory stayed full for max_block_ms = {block_ms}")
+    return BufferExhausted(
+        f"what was sent to {topic} before has waited for max_block_ms = {block_ms}: brokers know no such "
+        "topic, or no such partition of it"
+    )

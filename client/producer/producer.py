@@ -77,6 +77,7 @@ class Producer:
         self._freed = asyncio.Event()
         self._closed = False
         self._now = self._cluster.now
+        self._cluster.creation.is_wanted = lambda topic: topic in {*self._lines, *self._accumulator.topics}
         self._gate = Gate(
             self._accumulator,
             self._sticky,
@@ -566,7 +567,7 @@ class Producer:
                 while self._is_full(size) or topic in self._lines:
                     await self._next_freed()
         except TimeoutError:
-            raise stayed_full(self.config.max_block_ms) from None
+            raise stayed_full(self.config.max_block_ms, None if self._is_full(size) else topic) from None
 
     async def _claim(self, size: int, deadline: float) -> None:
         """Wait for room for the next record of a list; single records that come meanwhile stand in line."""
@@ -583,7 +584,7 @@ class Producer:
                 while self._waits(topic, number):
                     await self._next_freed()
         except TimeoutError:
-            raise stayed_full(self.config.max_block_ms) from None
+            raise stayed_full(self.config.max_block_ms, None if self._is_full(0) else topic) from None
 
     def _waits(self, topic: str, number: int) -> bool:
         """Whether a record of the topic is still in line, from this number or before."""

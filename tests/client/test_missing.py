@@ -78,6 +78,20 @@ def test_a_record_for_an_unknown_topic_is_told_when_the_producer_closes_at_once(
     run(story())
 
 
+def test_who_waits_behind_a_record_for_an_unknown_topic_is_told_that_it_is_unknown(run: Any) -> None:
+    """Not that memory was full, which it was not."""
+
+    async def story() -> None:
+        async with Double(1) as double, Producer(double.servers, max_block_ms=300) as producer:
+            sent = producer.send("typo", b"waits for its topic")
+            with pytest.raises(BufferExhausted, match=r"sent to typo .*: brokers know no such topic"):
+                await producer._room(0, asyncio.get_running_loop().time() + 0.1, "typo")
+            with pytest.raises(UnknownTopicOrPartition):
+                await sent
+
+    run(story())
+
+
 def test_offsets_of_an_unknown_partition_are_refused_soon(run: Any) -> None:
     async def story() -> None:
         async with Double(1) as double:
