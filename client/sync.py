@@ -8,7 +8,7 @@ Left to others: everything that is done (producer/producer.py, consumer/consumer
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -77,7 +77,7 @@ class Producer(Face):
 
         def deliver(done: "asyncio.Future[Receipt]") -> None:
             if done.cancelled():
-                result.cancel()
+                result.set_exception(CancelledError())  # a future that is running is not cancelled otherwise
             elif (failure := done.exception()) is not None:
                 result.set_exception(failure)
             else:

@@ -73,6 +73,7 @@ BANNED = {
             "client/interceptors.py",
             "client/consumer/buffer.py",
             "client/producer/producer.py",
+            "client/producer/transactions.py",
             "broker/network/connection.py",
         ),  # the user's code may raise anything; a handler that administrators ask may, too (decision 70)
     ),

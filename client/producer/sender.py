@@ -144,11 +144,13 @@ class Sender:
                 if not batches:
                     break
                 try:
-                    self._submit(node, connection, batches)
+                    sent = self._submit(node, connection, batches)
                 except BaseException:  # the pump ends: put the batches back, so that they are refused
                     for batch in batches:
                         self._accumulator.lane(batch.partition).unsent(batch)
                     raise
+                if not sent:
+                    break  # the connection has just ended, and would end each further attempt
                 lanes = [lane for lane in lanes if self._accumulator.is_due(lane, now)]
 
     def _keeps_order(self, lane: PartitionQueue[Token], node: int) -> bool:
@@ -184,10 +186,11 @@ class Sender:
             batches.append(batch)
         return batches
 
-    def _submit(self, node: int, connection: Connection, batches: list[ProducerBatch[Token]]) -> None:
+    def _submit(self, node: int, connection: Connection, batches: list[ProducerBatch[Token]]) -> bool:
+        """False if the connection takes nothing any more."""
         request = self._request(batches)
         if not batches:
-            return
+            return True
         deadline = self._cluster.now() + self._config.request_timeout_ms / 1000 + ANSWER_SLACK_SECONDS
         epochs = {batch.partition: self._cluster.view.epoch(batch.partition) for batch in batches}
         try:
@@ -195,14 +198,15 @@ class Sender:
         except ConnectionLost:
             for batch in batches:
                 self._accumulator.lane(batch.partition).unsent(batch)
-            return
+            return False
         except UnsupportedVersion as trouble:
             for batch in batches:
                 self._failed(node, batch, trouble, -1)
-            return
+            return True
         self._requests[node] = self._requests.get(node, 0) + 1
         self._sent_to.update((batch.partition, node) for batch in batches)
         future.add_done_callback(lambda done: self._answered(node, batches, epochs, done))
+        return True
 
     def _request(self, batches: list[ProducerBatch[Token]]) -> ProduceRequest:
         """The request with those of `batches` that can be built. The others fail, and leave `batches`."""

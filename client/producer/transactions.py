@@ -177,7 +177,7 @@ class Transactions:
             return
         try:
             await self.abort()
-        except ApiError as trouble:
+        except Exception as trouble:  # also what a partitioner has raised, or an operation that broke
             log.warning("abort_failed", transactional_id=self._id, reason=str(trouble))
 
     async def send_offsets(

@@ -66,6 +66,21 @@ def test_a_record_that_is_queued_cannot_be_called_back(servers: list[str], caplo
     assert "InvalidStateError" not in caplog.text
 
 
+def test_who_waits_for_a_receipt_hears_of_it_when_it_is_called_off_inside(
+    servers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Producer(servers) as producer:
+
+        def called_off(*record: Any, **options: Any) -> Any:
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+            return future
+
+        monkeypatch.setattr(producer._inner, "send", called_off)
+        with pytest.raises(CancelledError):
+            producer.send("t", b"1").result(HANG_S)
+
+
 def test_an_interrupt_amid_close_leaves_no_connection(
     servers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from strandline.client import ApiError, ConfigError, Consumer, Producer, TopicPartition
 from strandline.client.config import ProducerConfig, configure
+from strandline.client.network.connection import Connection, ConnectionLost
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import produce
@@ -312,3 +313,29 @@ def test_acks_by_its_old_names(given: int | str, on_the_wire: int) -> None:
         assert (config.required_acks, config.enable_idempotence) == (on_the_wire, on_the_wire == -1)
     with pytest.raises(ConfigError, match="an old name of acks"):
         configure(ProducerConfig, "localhost:9092", {"acks": given, "request.required.acks": given})
+
+
+def test_a_connection_that_takes_nothing_more_does_not_keep_all_else_from_its_turn(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has just ended, and its owner has yet to hear of that."""
+    real, tries, heard = Connection.submit, [0], asyncio.Event()
+
+    def ended(connection: Connection, message: Any, **options: Any) -> Any:
+        if isinstance(message, produce.ProduceRequest) and not heard.is_set():
+            tries[0] += 1
+            assert tries[0] < 100, "others have no turn"
+            asyncio.get_running_loop().call_soon(heard.set)
+            raise ConnectionLost("ended")
+        return real(connection, message, **options)
+
+    monkeypatch.setattr(Connection, "submit", ended)
+
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            async with Producer(double.servers) as producer:
+                assert (await producer.send("t", b"1")).offset == 0
+
+    run(story())
+    assert tries == [1]

@@ -18,6 +18,7 @@ from strandline.client import (
     UnknownTopicOrPartition,
 )
 from strandline.client.network import cluster
+from strandline.client.producer.transactions import Transactions
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.metadata import MetadataResponseTopic
@@ -216,5 +217,24 @@ def test_whatever_fails_a_transaction_its_block_aborts_it(run: Any) -> None:
                 async with producer.transaction():
                     await producer.send("t", b"whole", key=b"even")
             assert await committed(double) == [b"whole"]
+
+    run(story())
+
+
+def test_an_abort_that_fails_in_any_way_hides_no_error_of_the_block(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(transactions: Transactions) -> None:
+        raise Odd("of the abort")
+
+    monkeypatch.setattr(Transactions, "abort", fails)
+
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            async with transactional(double) as producer:
+                with pytest.raises(Odd, match="of the block"):
+                    async with producer.transaction():
+                        raise Odd("of the block")
 
     run(story())
