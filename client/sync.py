@@ -290,7 +290,7 @@ class Consumer(Face):
         return self._thread.run(lambda: self._inner.partitions_for(topic))
 
     def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
-        """Commit `offsets`, or the position in every partition."""
+        """Commit `offsets`, or the position in every partition (a listener: what its caller is done with)."""
         self._thread.run(lambda: self._inner.commit(offsets))
 
     def group_metadata(self, partitions: Iterable[TopicPartition] = ()) -> GroupMetadata:

@@ -311,7 +311,8 @@ class Consumer:
     # -- commits
 
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
-        """Commit `offsets` (the next ones to read), or the position in every partition.
+        """Commit `offsets` (the next ones to read), or the position in every partition; in a listener, which
+        is called amid the caller's work, only what the caller is done with.
 
         Raises CommitFailed if the consumer subscribed and is not a member now, or if the group gave a
         partition to another member since its records were handed out; IllegalGeneration, UnknownMemberId or
@@ -320,12 +321,7 @@ class Consumer:
         group = self._group()
         in_hand = self.handout.in_hand
         if offsets is None:
-            in_hand, places = {}, self._subscription.places
-            offsets = {
-                name: CommittedOffset(place.position, leader_epoch=place.position_epoch)
-                for name, place in places.items()
-                if place.position is not None
-            }
+            in_hand, offsets = {}, self._subscription.offsets_to_commit()
         whole = as_offsets(offsets)
         if whole:
             member = self._subscription.member_to_commit(whole, in_hand)

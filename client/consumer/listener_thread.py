@@ -10,6 +10,7 @@ import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from ...base.types import TopicPartition
@@ -33,7 +34,7 @@ class ListenerThread:
     async def call(self, callback: Callback, partitions: list[TopicPartition]) -> None:
         """Call it in the thread, and wait here."""
         result = await asyncio.get_running_loop().run_in_executor(
-            self._executor, self._call, callback, partitions
+            self._executor, copy_context().run, self._call, callback, partitions
         )
         if inspect.isawaitable(result):
             await result

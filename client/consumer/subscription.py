@@ -5,11 +5,13 @@ a partition that comes back in the next generation goes on at its position. A ca
 have let go of what it had not committed when the partition was revoked, and found nothing to seek back in: so
 when it wants more, such a partition goes on at what is committed, as with Kafka's consumer.
 Left to others: membership (group.py), fetching (fetcher.py), the API (consumer.py).
+Why: docs/decisions/0071-a-listeners-commit-covers-what-is-done.md
 """
 
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from ...base.logger import get_logger
@@ -27,13 +29,15 @@ from .positions import PartitionPosition
 log = get_logger(__name__)
 
 COMMIT_ON_REVOKE_MS = 5_000
+_is_telling = ContextVar("is_telling", default=False)
 
 
 class RebalanceListener:
     """Called when partitions are assigned or revoked. Override what is wanted, plain or async."""
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> Any:
-        """Called before these are given to others: the last moment to commit."""
+        """Called before these are given to others: the last moment to commit. `commit()` without offsets
+        commits what the caller is done with: a listener is called amid its work."""
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
         """Called when these are read from now on; nothing of them is handed out before it returns."""
@@ -156,6 +160,18 @@ class Subscription:
         generation = self._generation
         held = {one: place for one, (place, left_at) in self._parked.items() if left_at == generation}
         return {**held, **self._fetcher.places}
+
+    def offsets_to_commit(self) -> dict[TopicPartition, CommittedOffset]:
+        """What is committed where no offsets are named: all that was handed out. But a listener may be called
+        while the caller works on the last of it: then what it is done with."""
+        amid_work = _is_telling.get()
+        found = {}
+        for name, place in self.places.items():
+            offset = place.processed if amid_work else place.position
+            epoch = place.processed_epoch if amid_work else place.position_epoch
+            if offset is not None:
+                found[name] = CommittedOffset(offset, leader_epoch=epoch)
+        return found
 
     async def commit(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: GroupMember | None
@@ -308,6 +324,10 @@ class Subscription:
 
 
 async def _tell(callback: Callable[[list[TopicPartition]], Any], partitions: set[TopicPartition]) -> None:
-    result = callback(sorted(partitions))
-    if inspect.isawaitable(result):
-        await result
+    token = _is_telling.set(True)
+    try:
+        result = callback(sorted(partitions))
+        if inspect.isawaitable(result):
+            await result
+    finally:
+        _is_telling.reset(token)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.client import ApiError, ConfigError, Consumer, Producer, TopicPartition
+from strandline.client import ApiError, ConfigError, Consumer, Producer, RebalanceListener, TopicPartition
 from strandline.client.config import ProducerConfig, configure
 from strandline.client.network.connection import Connection, ConnectionLost
 from strandline.protocol.apis import Api
@@ -130,6 +130,44 @@ def test_a_commit_before_the_work_loses_and_one_after_it_repeats(run: Any) -> No
                 done += await take(last, 6)
                 await last.commit()
             assert done == [0, 3, 4, 5, 3, 4, 5, 6, 7, 8], "1 and 2 are lost, 3 to 5 came twice"
+
+    run(story())
+
+
+class Committing(RebalanceListener):
+    """Kafka's standard listener."""
+
+    def __init__(self) -> None:
+        self.consumer: Consumer | None = None
+        self.done = asyncio.Event()
+
+    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        assert self.consumer is not None
+        await self.consumer.commit()
+        self.done.set()
+
+
+def test_a_listener_that_commits_commits_nothing_that_the_caller_still_works_on(run: Any) -> None:
+    """It is called whenever the group changes, and not only while its caller polls, as Kafka's is."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            await fill(double, 9)
+            options = GROUP | {"partition_assignment_strategy": ("range",)}
+            listener = Committing()
+            first = await Consumer(double.servers, topics=["t"], listener=listener, **options).start()
+            listener.consumer = first
+            assert await take(first, 3) == [0, 1, 2]
+            assert await take(first, 2) == [3, 4], "with 0 to 2 it is done"
+            async with Consumer(double.servers, topics=["t"], **options) as second, asyncio.timeout(HANG_S):
+                await listener.done.wait()
+                assert double.groups.group("g").offsets[T0][0] == 3
+                await crash(first)  # it never did 3 and 4
+                found: set[bytes] = set()
+                while b"8" not in found:
+                    found.update(one.value for one in await second.poll(50))
+                assert {b"3", b"4"} <= found
 
     run(story())
 

@@ -97,6 +97,22 @@ def test_a_blocking_listener_may_commit(filled: list[str], given: str) -> None:
     assert threading.active_count() <= before + 1, "no thread is left but the one of this story"
 
 
+def test_a_blocking_listener_commits_nothing_that_the_caller_still_works_on(filled: list[str]) -> None:
+    def story() -> None:
+        ear = Calling()
+        with Consumer(filled, topics=["t"], listener=ear, max_poll_records=5, **GROUP) as first:
+            ear.consumer = first
+            while not (held := first.poll(200)):
+                pass
+            with Consumer(filled, topics=["t"], **GROUP) as second:
+                while not ear.heard:
+                    second.poll(20)
+                written = second.committed(TopicPartition("t", 0), TopicPartition("t", 1))
+                assert sum(one.offset for one in written.values() if one is not None) == 0, held
+
+    in_time(story)
+
+
 def test_a_listener_of_a_blocking_consumer_cannot_close_it(filled: list[str]) -> None:
     def story() -> None:
         ear = Calling(Consumer.close)
