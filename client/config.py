@@ -183,7 +183,7 @@ class ConsumerConfig(ClientConfig):
     max_poll_interval_ms: int = Field(300_000, ge=1, le=INT_MAX)
     session_timeout_ms: int = Field(45_000, ge=1, le=INT_MAX)
     heartbeat_interval_ms: int = Field(3_000, ge=1)
-    partition_assignment_strategy: tuple[Strategy, ...] = ("range", "cooperative-sticky")
+    partition_assignment_strategy: tuple[Strategy, ...] = Field(("range", "cooperative-sticky"), min_length=1)
     check_crcs: bool = True
     client_rack: str = ""
     deserializer: str | Deserializer = "bytes"

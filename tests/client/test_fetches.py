@@ -67,6 +67,11 @@ def test_numbers_that_no_request_can_have_are_refused(name: str) -> None:
             assert value < 1 << 31
 
 
+def test_a_member_without_an_assignor_is_refused() -> None:
+    with pytest.raises(ConfigError, match="partition_assignment_strategy"):
+        configure(ConsumerConfig, "h:1", {"partition_assignment_strategy": ()})
+
+
 def test_lingering_until_records_are_given_up_is_refused() -> None:
     with pytest.raises(ConfigError, match="linger_ms=2000 must be less than delivery_timeout_ms=2000"):
         configure(ProducerConfig, "h:1", {"linger_ms": 2000, "delivery_timeout_ms": 2000})
