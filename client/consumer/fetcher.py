@@ -42,6 +42,7 @@ BLOCKED_SECONDS = 0.05  # until another look at partitions without leader or con
 IDLE_SECONDS_MAX = 1.0
 ASKED_BYTES_MAX = FRAME_BYTES_MAX // 2  # at once: an answer may be larger by one batch, and must fit a frame
 HURRIED_WAIT_MS = 50  # a fetch without the full partitions returns soon: they may have room again
+NAMED_MAX = 10  # partitions in an error of a whole answer
 BY_NAME_LAST = 12  # of Fetch: later versions name topics by id alone
 
 RESETS: dict[str, int] = {"latest": LATEST, "earliest": EARLIEST}
@@ -250,8 +251,9 @@ class Fetcher:
         log.warning("fetch_failed", broker=node, reason=str(trouble))
         self._rests[node] = self._cluster.now() + self._config.retry_backoff_max_ms / 1000
         if not trouble.retriable or trouble.code == ErrorCode.CORRUPT_MESSAGE:
-            names = ", ".join(map(str, sorted(asked)))
-            self._raise(error_for(trouble.code, f"{names}: {trouble.message}"))
+            some = ", ".join(map(str, sorted(asked)[:NAMED_MAX]))
+            more = f" and {len(asked) - NAMED_MAX} more" if len(asked) > NAMED_MAX else ""
+            self._raise(error_for(trouble.code, f"{some}{more}: {trouble.message}"))
 
     def _take(self, node: int, question: Asked, data: PartitionData) -> None:
         place, epoch = question.place, question.epoch

@@ -139,6 +139,22 @@ def test_a_task_that_is_run_again_with_other_rows_says_so(
     assert committed(strandline_cluster, topic) == ["a", "b", "c", "d"]
 
 
+def test_a_task_without_rows_asks_whether_some_of_an_earlier_run_count(
+    strandline_cluster: Any, topic: str, options: SinkOptions, work: dict[str, int]
+) -> None:
+    assert task_of(options) == TaskDone({}), "nobody has heard of it"
+    commit(options, task(options, "a", "b"))
+    with pytest.raises(NotWritten, match="had 2 rows of 2 bytes, which count; now it has got 0 of 0"):
+        task_of(options)
+    work.update(batch=8)
+    assert task_of(options) == TaskDone({}), "those were of the batch before"
+    left_open = task(options, "c")
+    assert task_of(options) == TaskDone({})
+    with pytest.raises(NotWritten, match="its transaction is not its own any more"):
+        commit(options, left_open)
+    assert committed(strandline_cluster, topic) == ["a", "b"]
+
+
 def test_an_attempt_that_was_replaced_cannot_be_committed(
     strandline_cluster: Any, topic: str, options: SinkOptions, work: dict[str, int]
 ) -> None:
