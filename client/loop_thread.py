@@ -27,8 +27,9 @@ class LoopThread:
         """Whether calls can be made."""
         return self._thread.is_alive()
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run `work` on the loop and wait for it. An interrupt cancels it."""
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[], None] | None = None) -> T:
+        """Run `work` on the loop and wait for it. An interrupt cancels it; if it is done by then, nobody gets
+        its result. In either case `undo` is called on the loop then."""
         self._check_thread()
         with self._gate:
             if self._is_closing:
@@ -36,9 +37,12 @@ class LoopThread:
             future = asyncio.run_coroutine_threadsafe(work(), self._loop)
         try:
             return future.result()
-        except BaseException:
+        except BaseException as trouble:
             if not future.done():
                 future.cancel()
+            is_its_own = not future.cancelled() and future.exception() is trouble
+            if undo is not None and not is_its_own:
+                self._post(undo)
             raise
 
     def call(self, action: Callable[[], T]) -> T:
@@ -57,6 +61,12 @@ class LoopThread:
                 self._is_closing = True
                 self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+    def _post(self, action: Callable[[], None]) -> None:
+        """Run a plain function on the loop, after all that was submitted before; wait for nothing."""
+        with self._gate:
+            if not self._is_closing:
+                self._loop.call_soon_threadsafe(action)
 
     def _check_thread(self) -> None:
         if threading.current_thread() is self._thread:

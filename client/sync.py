@@ -7,11 +7,11 @@ Left to others: everything that is done (producer/producer.py, consumer/consumer
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ..base.types import TopicPartition
 from ..protocol.errors import ApiError
@@ -46,6 +46,8 @@ from .results import CommittedOffset, ConsumerRecord, GroupMetadata, Headers, Of
 __all__ = ["Admin", "Consumer", "Producer"]
 
 POLL_FOREVER_MS = 1 << 40
+
+R = TypeVar("R")
 
 
 class Producer(Face):
@@ -219,11 +221,11 @@ class Consumer(Face):
 
     def poll(self, timeout_ms: float = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
         """Up to `max_records` records; empty when none came within `timeout_ms`."""
-        return self._thread.run(lambda: self._inner.poll(timeout_ms, max_records))
+        return self._received(lambda: self._inner.poll(timeout_ms, max_records))
 
     def poll_batch(self, timeout_ms: float = 1_000) -> list[Batch]:
         """Complete fetches, as numpy columns."""
-        return self._thread.run(lambda: self._inner.poll_batch(timeout_ms))
+        return self._received(lambda: self._inner.poll_batch(timeout_ms))
 
     def records(self) -> Iterator[list[ConsumerRecord]]:
         """Lists of records, as they come."""
@@ -241,7 +243,12 @@ class Consumer(Face):
             run.at = at + 1
             return run.records[at]
         del run  # else its records are held while the next ones are waited for
-        return self._thread.run(self._inner.__anext__)
+        return self._received(self._inner.__anext__)
+
+    def _received(self, take: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """What is taken; if the caller is interrupted it is not lost: it may be taken already, on its way."""
+        returns = self._inner.handout.returns
+        return self._thread.run(take, lambda: self._inner.not_received(returns))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at `offset`."""

@@ -34,6 +34,7 @@ class Handout:
         self._unpacker = unpacker
         self._observed = observed  # somebody sees each record before it is handed out
         self._handed: dict[TopicPartition, PartitionPosition] = {}
+        self.returns = 0  # so often the caller came back
         self._turn = 0
         self._taken_from = 0  # runs
 
@@ -121,10 +122,23 @@ class Handout:
 
     def came_back(self) -> None:
         """The caller wants more, so it is done with the records it had."""
+        self.returns += 1
         self.run = self._nothing
         for place in self._handed.values():
             place.came_back()
         self._handed.clear()
+
+    def take_back(self, returns: int) -> None:
+        """What was handed out since the caller had come back so often did not reach it: it is fetched again.
+        If it did not come back since, what it has is of before."""
+        if self.returns == returns:
+            return
+        self.run = self._nothing
+        lost, self._handed = self._handed, {}
+        self.drop(set(lost))
+        for place in lost.values():
+            if place.processed is not None:
+                place.go_on(place.processed, place.processed_epoch)
 
     def drop(self, partitions: set[TopicPartition]) -> None:
         """These are no longer read, or are read from another offset. The caller still has the records already

@@ -200,6 +200,12 @@ class Consumer:
             if batches or not await self._something(deadline):
                 return batches
 
+    def not_received(self, returns: int) -> None:
+        """What was handed out after `handout.returns` was so much did not reach its caller, who was
+        interrupted amid the call from another thread: it is handed out again."""
+        self.handout.take_back(returns)
+        self._fetcher.wake()
+
     async def records(self) -> AsyncIterator[list[ConsumerRecord]]:
         """Lists of records, as they arrive: less work per record than one at a time."""
         while True:

@@ -6,7 +6,8 @@ What the client's thread says of positions, commits and the end must be as if ea
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -160,3 +161,47 @@ def test_interceptors_see_each_record_before_the_caller(filled: list[str]) -> No
 
     with Consumer(filled, topics=["t"], interceptors=(Marking(),), **READER) as reader:
         assert [next(reader).value for _ in range(COUNT)] == [f"<{n}>" for n in range(COUNT)]
+
+
+TAKES: dict[str, Callable[[Consumer], Iterable[int]]] = {
+    "poll": lambda reader: [one.offset for one in reader.poll(1000, max_records=7)],
+    "poll_batch": lambda reader: [
+        offset for batch in reader.poll_batch(1000) for offset in batch.columns.offset.tolist()
+    ],
+    "iterator": lambda reader: [next(reader).offset],
+}
+
+
+@pytest.mark.parametrize("take", TAKES)
+def test_what_was_taken_as_an_interrupt_came_is_not_lost(
+    filled: list[str], take: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in `poll`, and then `close`, as many a loop ends: what nobody got is not committed."""
+    real = Future.result
+
+    def interrupted(future: "Future[Any]", timeout: float | None = None) -> Any:
+        found = real(future, timeout)
+        if found:
+            monkeypatch.setattr(Future, "result", real)
+            raise KeyboardInterrupt
+        return found
+
+    options = READER | {"group": "g", "topics": ["t"], "max_poll_records": 1 if take == "iterator" else 7}
+    seen: list[int] = []
+    with Consumer(filled, **options) as reader:
+        while len(seen) < 5:
+            seen += TAKES["iterator"](reader)
+        monkeypatch.setattr(Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                TAKES[take](reader)
+        (found,) = reader.committed(T0).values()
+        assert found is None or found.offset <= 5
+        if take == "poll":  # and goes on
+            while len(seen) < 9:
+                seen += TAKES[take](reader)
+    with Consumer(filled, **options) as reader:
+        until = time.monotonic() + HANG_S
+        while seen[-1] < COUNT - 1 and time.monotonic() < until:
+            seen += TAKES["poll"](reader)
+    assert seen == list(range(COUNT))
