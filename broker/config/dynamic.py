@@ -147,10 +147,10 @@ def check_broker_setting(name: str, text: str) -> Any:
     if name == ADVERTISED:
         return _check_addresses(text)
     try:
-        build(SECTIONS[place.section], {**_required(place.section), place.option.field: value}, {})
+        section = build(SECTIONS[place.section], {**_required(place.section), place.option.field: value}, {})
     except InvalidOption:
         raise InvalidOption(name, text, f"must be {expected(place.option)}") from None
-    return value
+    return getattr(section, place.option.field)  # a number where `value` may still be a text
 
 
 def _check_addresses(text: str) -> str:

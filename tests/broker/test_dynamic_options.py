@@ -94,6 +94,17 @@ def test_the_default_of_every_setting_may_be_set(name: str) -> None:
     check_topic_setting(name, text)
 
 
+@pytest.mark.parametrize("name", sorted(name for name, place in OPTIONS.items() if not place.option.restart))
+def test_what_is_set_while_brokers_run_has_the_type_of_its_option(name: str) -> None:
+    """Else whoever calculates with it ends the broker: a number with a fraction was a text there."""
+    place = OPTIONS[name]
+    if place.option.default is None:
+        return
+    now, refused = overlaid(config(), {name: text_of(place.option.default)})
+    assert not refused
+    assert (place.value(now), type(place.value(now))) == (place.option.default, type(place.option.default))
+
+
 def test_what_others_left_there_is_not_held_against_a_client() -> None:
     settings = {"remote.storage.enable": "*", "retention.ms": "5"}
     KnownOptions().check(Kind.TOPIC, "t", settings, ["retention.ms"])
