@@ -24,6 +24,7 @@ from math import ceil
 from typing import Any
 
 from ...broker.errors import StartFailed
+from ...protocol.errors import ApiError
 from ...storage.disk import DiskError
 from .host import HOST, OUTSIDE, CrashedHost, Host
 from .network import Network
@@ -34,7 +35,7 @@ EXECUTOR_DELAY_S = (0.00005, 0.004)
 FILE_CALL_S = (0.0, 0.0006)
 """If threads interleave: how long a thread pauses before each call to a file."""
 THREAD_ERRORS = (
-    OSError, DiskError, StartFailed, ValueError, RuntimeError, LookupError, AssertionError,
+    OSError, DiskError, StartFailed, ApiError, ValueError, RuntimeError, LookupError, AssertionError,
 )  # fmt: skip
 """Errors that the caller of a thread gets; every other one fails the run."""
 GRID_S = 1e-9

@@ -29,10 +29,11 @@ from ...zookeeper.client import (
 from .host import CrashedHost, Host, current_host
 from .loop import SimLoop
 from .network import ORDER_S
-from .zookeeper import LATENCY_S, SimSession, SimZooKeeper
+from .zookeeper import LATENCY_S, REQUEST_BYTES_MAX, SimSession, SimZooKeeper
 
 ADDRESS = "zookeeper"
 BEATS_PER_SESSION = 6
+RECONNECT_S = 0.05
 CONNECT_S_MAX = 30.0
 
 
@@ -115,30 +116,35 @@ class SimZkClient:
         self._fail_pending()
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        _check(path)
         answer: tuple[bytes, Stat] = await self._ask(
             lambda id: self._server.get(path, id, self._armed(watch), self._view())
         )
         return answer
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        _check(*paths)
         found: list[tuple[bytes, Stat] | None] = await self._ask(
             lambda _: self._server.get_many(paths, self._view())
         )
         return found
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        _check(path)
         stat: Stat | None = await self._ask(
             lambda id: self._server.exists(path, id, self._armed(watch), self._view())
         )
         return stat
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        _check(path)
         names: list[str] = await self._ask(
             lambda id: self._server.children(path, id, self._armed(watch), self._view())
         )
         return names
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        _check(*(op.path for op in ops))
         if self.on_send is not None and self._host.alive:
             self.on_send(ops)
         results: list[OpResult] = await self._ask(lambda id: self._write(ops, id))
@@ -146,6 +152,9 @@ class SimZkClient:
 
     def _write(self, ops: Sequence[Op], id: int) -> list[OpResult]:
         outcome: list[OpResult] | MultiFailed | None = None
+        if sum(len(op.path) + len(getattr(op, "data", b"")) for op in ops) > REQUEST_BYTES_MAX:
+            self.lose_connection(RECONNECT_S, loses=True)
+            raise Unknown("the connection was lost")
         try:
             outcome = self._server.multi(ops, id)
             return outcome
@@ -300,3 +309,10 @@ class SimZkClient:
 
     def _delay(self) -> float:
         return self._loop.random.uniform(*self._server.latency_s)
+
+
+def _check(*paths: str) -> None:
+    """As kazoo does, before anything is sent."""
+    for path in paths:
+        if not {".", ".."}.isdisjoint(path.split("/")):
+            raise ValueError("relative paths not allowed")

@@ -7,6 +7,7 @@ Left to others: what reaches it and when (`zk_client.py`), what the paths mean (
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -66,6 +67,9 @@ class NodeBefore(NamedTuple):
 
 
 Fire = Callable[[str], None]
+REQUEST_BYTES_MAX = (1 << 20) - 1
+"""ZooKeeper's jute.maxbuffer: it ends the connection of whoever sends more in one request."""
+NO_PATH = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|^(?!/)|//|.+/$")
 LATENCY_S = (0.0002, 0.004)
 REMEMBERED_S = 3.0
 """How stale a reader may be: so much history is kept."""
@@ -204,6 +208,8 @@ class SimZooKeeper:
         return results
 
     def _apply(self, op: Op, session: int, fired: list[tuple[str, str]]) -> OpResult:
+        if NO_PATH.search(op.path):
+            raise ZkError(f"BadArgumentsError: {op.path!r}")
         match op:
             case Check(path, version):
                 node = self._node(path)

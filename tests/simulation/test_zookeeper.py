@@ -282,3 +282,59 @@ def test_a_session_may_end_early_or_late() -> None:
         assert "/me" in server.nodes
 
     in_world(story)
+
+
+async def refusals(zk: ZkClient, root: str) -> list[str]:
+    """What becomes of writes to paths that are none, and of one that is longer than a request may be."""
+    await zk.multi([Create(root, b"")])
+    found = []
+    for name in ("..", ".", "a/../b", "a\0", "a\n", "\x7f", "\ue000", "é", "a b", "%2E"):
+        try:
+            await zk.multi([Create(f"{root}/{name}", b"")])
+            found.append("made")
+        except (ValueError, MultiFailed, ZkError) as error:
+            found.append(type(error).__name__)
+    for path in (f"{root}/..", f"{root}/./a"):
+        for ask in (zk.get, zk.exists, zk.children, lambda path: zk.get_many([path])):
+            try:
+                await ask(path)
+                found.append("read")
+            except ValueError as error:
+                found.append(type(error).__name__)
+    try:
+        await zk.multi([Create(f"{root}/long", bytes(1 << 20))])
+        found.append("made")
+    except Unknown:
+        found.append("the connection is lost")
+    return found
+
+
+def test_it_refuses_what_the_real_one_and_its_client_refuse(zookeeper: str) -> None:
+    async def simulated(loop: SimLoop, server: SimZooKeeper) -> list[str]:
+        zk = SimZkClient(loop, server, 60)
+        await zk.start()
+        return await refusals(zk, "/refused")
+
+    async def real() -> list[str]:
+        zk = KazooZkClient(zookeeper, 60_000)
+        await zk.start()
+        try:
+            return await refusals(zk, "/refused")
+        finally:
+            await zk.close()
+
+    assert in_world(simulated) == asyncio.run(real())
+
+
+def test_what_is_no_path_is_refused_and_a_request_that_is_too_long_costs_the_connection() -> None:
+    async def story(loop: SimLoop, server: SimZooKeeper) -> None:
+        zk = SimZkClient(loop, server, 60)
+        await zk.start()
+        found = await refusals(zk, "/refused")
+        assert found[:3] == ["ValueError"] * 3 and found[3:7] == ["MultiFailed"] * 4
+        assert found[7:10] == ["made"] * 3 and found[10:18] == ["ValueError"] * 8
+        assert found[18:] == ["the connection is lost"] and not zk.connected
+        await asyncio.sleep(20)
+        assert zk.connected and "/refused/long" not in server.nodes
+
+    in_world(story)
