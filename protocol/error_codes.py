@@ -357,7 +357,11 @@ class ApiError(Exception):
 
 
 def _shortened(message: str) -> str:
-    return message if len(message) <= MESSAGE_MAX else f"{message[: MESSAGE_MAX - 1]}…"
+    """Without its middle, where the quotation is: the reason stands at its end."""
+    if len(message) <= MESSAGE_MAX:
+        return message
+    half = (MESSAGE_MAX - 1) // 2
+    return f"{message[:half]}…{message[-half:]}"
 
 
 def error_for(code: int, message: str | None = None) -> ApiError:

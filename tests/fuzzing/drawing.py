@@ -1,9 +1,11 @@
 """Draws frames of all APIs and versions that clients are offered.
 
 A message is drawn field by field from its schema, encoded once, and sent in many variants; then another one
-takes its place. Left to others: the variants (variants.py), whether a broken frame is a request (model.py).
+takes its place. What administrators ask for is drawn anew far more often: its values fit each other.
+Left to others: that (plausible.py), variants (variants.py), whether a broken frame is a request (model.py).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -15,22 +17,33 @@ from strandline.protocol.messages.produce import PartitionProduceData, ProduceRe
 from strandline.protocol.schema import encode, fields_of
 from tests.fuzzing.known import STILL, VICTIM, Known
 from tests.fuzzing.model import Asked, read
+from tests.fuzzing.plausible import Plausible
 from tests.fuzzing.spans import Span, spans_of
-from tests.fuzzing.variants import CHOSEN, SHORT_MS, WRITTEN_MS, Batches, Variants
+from tests.fuzzing.values import CLIENT_IDS
+from tests.fuzzing.variants import CHOSEN, EDITS, FEW_EDITS, SHORT_MS, WRITTEN_MS, Batches, Variants
 from tests.protocol.samples import sample
 
 DIFFICULT = {Api.CREATE_TOPICS, Api.DELETE_TOPICS, Api.CREATE_PARTITIONS, Api.ALTER_PARTITION_REASSIGNMENTS}
 DIFFICULT |= {Api.ALTER_CONFIGS, Api.INCREMENTAL_ALTER_CONFIGS, Api.ELECT_LEADERS, Api.DELETE_RECORDS}
+DIFFICULT |= {Api.ALTER_REPLICA_LOG_DIRS}
 """They write to ZooKeeper or wait for it, or change what is there: fewer of them, and only of the victim."""
 CHANGING = DIFFICULT | {Api.WRITE_TXN_MARKERS, Api.ADD_PARTITIONS_TO_TXN}
-DIFFICULT_SHARE = 0.03  # as often as a version of another API is each of theirs drawn
+DIFFICULT_SHARE = 0.02  # of all frames; of them each API has as many, IncrementalAlterConfigs twice
+PLACES = 12  # of each of them in the list that is drawn from
+ADMINISTRATION = DIFFICULT | {Api.DESCRIBE_CONFIGS, Api.LIST_PARTITION_REASSIGNMENTS}
+"""With what shows what came of them: so many more of these, too."""
+DRAWN_ANEW = ADMINISTRATION | {Api.INSPECT}
+USES_OF_THOSE = 2
 USES = 100  # of a message, in the mean
 ITEMS_USUAL = 3
 MANY_SHARE = 0.2  # of the long arrays that are drawn, those that stay long
 FIT_SHARE = 0.7
-MET_SHARE = 0.3
+PLAUSIBLE_SHARE = 0.9
+MET_SHARE = 0.6
 RICHER_SHARE = 0.7
 CLIENT = b"fuzz"
+OTHER_CLIENTS_SHARE = 0.02
+WHOLE_BYTES_MAX = 3 << 20  # the broker takes no longer ones without records
 
 
 @dataclass(slots=True)
@@ -45,28 +58,40 @@ class Template:
 class Drawing:
     """Frames to send: whole ones, and broken ones with what the model says of them."""
 
-    def __init__(self, random: Random, topic_ids: dict[str, UUID]) -> None:
+    def __init__(
+        self,
+        random: Random,
+        topic_ids: dict[str, UUID],
+        brokers: Sequence[int] = (1,),
+        directories: Sequence[str] = ("/data",),
+        difficult_share: float = DIFFICULT_SHARE,
+        patience: int = 1,
+    ) -> None:
+        """`patience`: so many times as long as usual may a request wait."""
         self.random = random
-        self.known = Known(random, topic_ids)
+        self.known = Known(random, topic_ids, brokers, directories)
+        self.plausible = Plausible(random, self.known)
         self.batches = Batches(random)
-        self.variants = Variants(random, self.known, self.batches)
+        self.short_ms = {name: limit * patience for name, limit in SHORT_MS.items()}
+        self.variants = Variants(random, self.known, self.batches, self.short_ms)
         self.still_ids = (STILL.encode(), topic_ids[STILL].bytes)
-        every = [(api, v) for api, entry in APIS.items() if entry.advertised for v in entry.served]
-        self.difficult = [pair for pair in every if pair[0] in DIFFICULT]
+        every = [(api, v) for api, entry in APIS.items() for v in entry.served]
+        self.difficult = [pair for api in APIS if api in ADMINISTRATION for pair in _often(api)]
         self.usual = [pair for pair in every if pair[0] not in DIFFICULT]
         self._kept: dict[tuple[Api, int], Template] = {}
-        self._heads: dict[tuple[int, int], bytes] = {pair: self._head(*pair) for pair in every}
-        weight = DIFFICULT_SHARE * len(self.difficult)
-        self._difficult_share = weight / (weight + len(self.usual))
+        self._flexible = {pair for pair in every if pair[1] >= APIS[pair[0]].spec.flexible}
+        self._difficult_share = difficult_share
 
     def whole(self, correlation_id: int) -> Asked:
         """A request that must be answered."""
-        random = self.random.random
-        api, version = self._pair()
-        template = self._template(api, version)
-        met = self.known.somebody() if random() < MET_SHARE else None
-        body = self.variants.whole(template.body, template.spans, template.topic, met)
-        return Asked(self._framed(api, version, correlation_id, body), api, version, correlation_id)
+        while True:
+            api, version = self._pair()
+            template = self._template(api, version)
+            met = self.known.somebody(api) if self.random.random() < MET_SHARE else None
+            edits_of = FEW_EDITS if api in DRAWN_ANEW else EDITS
+            body = self.variants.whole(template.body, template.spans, template.topic, met, edits_of)
+            if len(body) <= WHOLE_BYTES_MAX:
+                return Asked(self._framed(api, version, correlation_id, body), api, version, correlation_id)
 
     def broken(self, correlation_id: int) -> tuple[bytes, Asked | None]:
         """A frame that is damaged, and the request that it is all the same, if it is one."""
@@ -125,21 +150,22 @@ class Drawing:
         if api == Api.PRODUCE and (request.acks == 0 or request.timeout_ms < WRITTEN_MS):
             return False
         return api == Api.PRODUCE or all(
-            getattr(request, name, 0) <= limit for name, limit in SHORT_MS.items()
+            getattr(request, name, 0) <= limit for name, limit in self.short_ms.items()
         )  # fmt: skip
 
     def _framed(self, api: int, version: int, correlation_id: int, body: bytes) -> bytes:
-        tail = self._heads.get((api, version), CLIENT)
-        head = HEAD.pack(api, version, correlation_id, len(CLIENT))
+        name, size = CLIENT, len(CLIENT)
+        if self.random.random() < OTHER_CLIENTS_SHARE:
+            given = self.random.choice(CLIENT_IDS)
+            name, size = (given or "").encode(), -1 if given is None else len((given or "").encode())
+        tail = name + (b"\0" if (api, version) in self._flexible else b"")
+        head = HEAD.pack(api, version, correlation_id, size)
         return SIZE.pack(HEAD.size + len(tail) + len(body)) + head + tail + body
-
-    def _head(self, api: Api, version: int) -> bytes:
-        """What stands between a request's header of fixed size and its body."""
-        return CLIENT + (b"\0" if version >= APIS[api].spec.flexible else b"")
 
     def _template(self, api: Api, version: int) -> Template:
         found = self._kept.get((api, version))
-        if found is None or self.random.random() < 1 / USES:
+        uses = USES_OF_THOSE if api in DRAWN_ANEW else USES
+        if found is None or self.random.random() < 1 / uses:
             found = self._drawn(api, version)
             if self.random.random() < RICHER_SHARE:  # many are nearly empty
                 found = max(found, self._drawn(api, version), key=_richness)
@@ -161,22 +187,29 @@ class Drawing:
         """Put in what exists, so that requests come further than to their names; let nothing wait long."""
         owner = type(message).__name__
         random = self.random
+        if self.plausible.fits(type(message)) and random.random() < PLAUSIBLE_SHARE:
+            return self.plausible.fit(message, topic)
         for one in fields_of(type(message)):
             value = getattr(message, one.name)
             if one.array and value and len(value) > ITEMS_USUAL and random.random() > MANY_SHARE:
                 value = value[:ITEMS_USUAL]
+                setattr(message, one.name, value)
+            if value and one.array and isinstance(one.wire, type) and self.plausible.fits(one.wire):
+                value = value[: 1 + int(random.random() ** 3 * 3)]
                 setattr(message, one.name, value)
             if (owner, one.name) in CHOSEN:
                 setattr(message, one.name, random.choice(CHOSEN[owner, one.name]))
             elif isinstance(one.wire, type):
                 for each in value if isinstance(value, list) else [value] if value is not None else []:
                     self._fit(each, topic)
-            elif one.name in SHORT_MS:
-                setattr(message, one.name, min(value, SHORT_MS[one.name]))
+            elif one.name in self.short_ms:
+                limit = self.short_ms[one.name]
+                setattr(message, one.name, limit if random.random() < FIT_SHARE else min(value, limit))
             elif one.name == "records":
                 setattr(message, one.name, self.variants.records(topic))
             elif random.random() < FIT_SHARE:
                 self._fit_plain(message, owner, one.name, topic, one.array)
+        return None
 
     def _fit_plain(self, message: Any, owner: str, name: str, topic: str, array: bool) -> None:
         value = self.known.value(owner, name, topic)
@@ -185,6 +218,13 @@ class Drawing:
         if array:
             value = [self.known.value(owner, name, topic) for _ in getattr(message, name)]
         setattr(message, name, value)
+
+
+def _often(api: Api) -> list[tuple[Api, int]]:
+    """Its versions, so often that each API has as many places as the others."""
+    versions = APIS[api].served
+    times = PLACES // len(versions) * (2 if api == Api.INCREMENTAL_ALTER_CONFIGS else 1)
+    return [(api, version) for version in versions] * times
 
 
 def _richness(template: Template) -> int:

@@ -21,14 +21,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 from strandline.client.sync import Admin
 from strandline.local.cluster import LocalCluster
+from strandline.protocol.errors import ApiError
 from tests.fuzzing.drawing import Drawing
 from tests.fuzzing.judging import Judge
-from tests.fuzzing.known import STILL, VICTIM
+from tests.fuzzing.known import OWN, STILL, VICTIM
 from tests.fuzzing.ledger import Ledger
 from tests.fuzzing.lines import ANSWER_S, Lines
 from tests.fuzzing.progress import Progress
@@ -60,11 +62,13 @@ class Fuzz:
         self.local = local
         (broker,) = local.brokers.values()
         with Admin(local.bootstrap) as admin:
-            for name in (STILL, VICTIM):
-                admin.create_topic(name, partitions=2, replication_factor=1)
+            admin.create_topic(STILL, partitions=2, replication_factor=1, configs=OWN)
+            admin.create_topic(VICTIM, partitions=2, replication_factor=1)
             ids = {each.name: each.topic_id for each in admin.describe_topics([STILL, VICTIM])}
         random = Random(seed)
-        drawing, self.ledger = Drawing(random, ids), Ledger()
+        directories = broker.settings["log.dirs"].split(",")
+        drawing, self.ledger = Drawing(random, ids, [broker.id], directories), Ledger()
+        self.known = drawing.known
         self.judge = Judge(drawing.known, self.ledger)
         self.lines = Lines(random, drawing, self.judge, broker.port, wait_s)
         self.watch = Watch(broker)
@@ -99,11 +103,22 @@ class Fuzz:
         if not self.judge.complaints:
             self.ledger.check(self.local.directory)
         self.watch.look()
+        if not self.complaints:
+            self._put_back()
+
+    def _put_back(self) -> None:
+        """The topic that all may be asked for, should it be gone."""
+        with Admin(self.local.bootstrap) as admin, suppress(ApiError):  # it may be on its way out: next time
+            if VICTIM not in admin.list_topics():
+                admin.create_topic(VICTIM, partitions=2, replication_factor=1)
+            (victim,) = admin.describe_topics([VICTIM])
+            self.known.topic_ids[VICTIM] = victim.topic_id
 
 
 def started(directory: Path) -> LocalCluster:
     """A cluster of one broker, not started yet."""
-    local = LocalCluster(directory, 1, settings=SETTINGS)
+    directories = ",".join(str(directory.resolve() / name) for name in ("data", "more"))
+    local = LocalCluster(directory, 1, settings=SETTINGS | {"log.dirs": directories})
     for broker in local.brokers.values():
         broker.environment |= FEW_ARENAS
     return local

@@ -6,15 +6,17 @@ Left to others: where fields stand (spans.py), what exists (known.py), what may 
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 from uuid import UUID
 
+from strandline.protocol.apis import Api
 from strandline.protocol.batches import seal
 from strandline.protocol.primitives import varint
 from tests.fuzzing.known import ALIASES, VICTIM, Known, Met
 from tests.fuzzing.spans import Array, Number, Optional, Span, Tags, Text
+from tests.fuzzing.values import COUNTS, ODD_NAMES
 from tests.protocol.damaged import batch, damaged
 from tests.protocol.samples import WORDS
 
@@ -36,13 +38,12 @@ SHORT_MS = {
 }  # fmt: skip
 """Nothing waits for longer, else a run does nothing else."""
 WRITTEN_MS = 60_000  # a produce must not time out: then nobody knows whether it was written
-PARTITIONS = (-1, 0, 1, 2, -(1 << 31), (1 << 31) - 1)
 READ_BYTES = (0, -1, 1, 5, 1 << 16, 1 << 16, -(1 << 31))
 CHOSEN = {
-    ("ProduceRequest", "acks"): (-1, -1, 1, 1, 2, -2),
+    ("ProduceRequest", "acks"): (-1, -1, -1, 1, 1, 1, 1, 2, -2),
     ("ProduceRequest", "timeout_ms"): (WRITTEN_MS, (1 << 31) - 1),
-    ("CreatableTopic", "num_partitions"): PARTITIONS,
-    ("CreatePartitionsTopic", "count"): PARTITIONS,
+    ("CreatableTopic", "num_partitions"): COUNTS,
+    ("CreatePartitionsTopic", "count"): COUNTS,
     ("FetchRequest", "max_bytes"): READ_BYTES,
     ("FetchPartition", "partition_max_bytes"): READ_BYTES,
 }
@@ -52,8 +53,11 @@ FIXED_LIES = (-2, -1, 0, 1, 100, 0x7F, 0xFF, 0x7FFF)
 EDGE_BYTES = (0, 0, 1, 2, 3, 5, 0x10, 0x20, 0x40, 0x7F, 0x80, 0xFE, 0xFF, 0xFF)
 BATCHES_KEPT = 64
 KNOWN_SHARE = 0.5
+ODD_WORDS = tuple(word.encode() for word in (*WORDS, *ODD_NAMES))
 UNKNOWN_TAG = 30_000
 EDITS = (1, 1, 1, 2, 2, 3, 5)
+FEW_EDITS = (0, 0, 0, 1, 1, 2)
+"""Of what is drawn anew all the time, since its values fit each other."""
 
 
 class Batches:
@@ -87,18 +91,29 @@ class Batches:
 class Variants:
     """Makes variants of bodies whose spans are known."""
 
-    def __init__(self, random: Random, known: Known, batches: Batches) -> None:
-        self.random, self.known, self.batches = random, known, batches
+    def __init__(
+        self, random: Random, known: Known, batches: Batches, short_ms: Mapping[str, int] = SHORT_MS
+    ) -> None:
+        self.random, self.known, self.batches, self.short_ms = random, known, batches, short_ms
 
-    def whole(self, body: bytes, spans: Sequence[Span], topic: str, met: Met | None) -> bytes:
-        """A message of the schema: some fields differ; those that tell who asks are of `met`."""
+    def whole(
+        self,
+        body: bytes,
+        spans: Sequence[Span],
+        topic: str,
+        met: Met | None = None,
+        edits_of: Sequence[int] = EDITS,
+    ) -> bytes:
+        """A message of the schema: some fields differ; those that tell who asks are of `met`. `edits_of`: how
+        many, one is drawn.
+        """
         random, edits = self.random.random, _Edits()
-        if met is not None:
+        if met:
             for span in spans:
                 if type(span) in (Number, Text) and (name := _alias(span)) in met:
                     edits.add((span.start, span.end, _encoded(span, met[name])))
         if spans:
-            for _ in range(EDITS[int(random() * len(EDITS))]):
+            for _ in range(edits_of[int(random() * len(edits_of))]):
                 edits.add(*self._edit(spans[int(random() * len(spans))], body, topic))
         return edits.applied(body)
 
@@ -157,7 +172,7 @@ class Variants:
         chosen = CHOSEN.get((span.owner, span.name))
         if chosen is not None:
             return struct.pack(f">{letter}", random.choice(chosen))
-        if (limit := SHORT_MS.get(span.name)) is not None:
+        if (limit := self.short_ms.get(span.name)) is not None:
             return struct.pack(f">{letter}", random.choice((0, 1, limit, limit, -1, -(1 << 31))))
         if random.random() < KNOWN_SHARE:
             value = self.known.value(span.owner, span.name, topic)
@@ -178,15 +193,15 @@ class Variants:
             value = self.known.value(span.owner, span.name, topic)
             if value is not None:
                 return _encoded(span, value)
-        return span.sized(WORDS[int(random() * len(WORDS))].encode())
+        return span.sized(ODD_WORDS[int(random() * len(ODD_WORDS))])
 
     def records(self, topic: str) -> bytes:
         """A batch that may go to that topic, or damage."""
         way = self.random.random()
         if way < 0.1:
             return damaged(self.batches.any(), self.random)
-        met = self.known.somebody() if way < 0.4 and topic == VICTIM else None
-        if met is not None and "producer_id" in met:
+        met = self.known.somebody(Api.PRODUCE) if way < 0.4 and topic == VICTIM else None
+        if met:
             return self.batches.of_producer(met)
         return self.batches.any()
 
