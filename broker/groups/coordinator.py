@@ -338,7 +338,8 @@ class GroupCoordinator:
         """As `commit`, in the producer's open transaction: the offsets count once that is committed."""
         shard = self._shard(group_id)
         if producer.id < 0:  # no marker is ever for nobody, and his offsets would stay pending
-            return done(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            is_named = bool(producer.transactional_id)
+            return done(ErrorCode.INVALID_PRODUCER_ID_MAPPING if is_named else ErrorCode.INVALID_REQUEST)
 
         def verified(code: ErrorCode, guard: Guard | None) -> None:
             if any(map(self._topic.is_gone, offsets)):  # since it was asked; a next topic must not find them

@@ -45,11 +45,12 @@ def pend(
     offset: int = 7,
     group: str = "g",
     member: tuple = SIMPLE,
+    name: str = "tx",
 ) -> list[ErrorCode]:
     told: list[ErrorCode] = []
     one = GroupOffset(offset=offset, leader_epoch=0, metadata="", commit_ms=stage.clock.ms)
     stage.groups.commit_in_transaction(
-        group, member, Producer("tx", producer, 0), dict.fromkeys(partitions, one), told.append
+        group, member, Producer(name, producer, 0), dict.fromkeys(partitions, one), told.append
     )
     return told
 
@@ -81,6 +82,7 @@ async def test_nobodys_transaction_is_none(stage: Stage) -> None:
     """Where coordinators are not asked: no marker would come, and readers of stable offsets would wait."""
     before = stage.log.end_offset
     assert pend(stage, T0, producer=-1) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert pend(stage, T0, producer=-1, name="") == [ErrorCode.INVALID_REQUEST], "as by Kafka's coordinators"
     assert stage.log.end_offset == before and not unsettled(stage)
 
 
