@@ -213,8 +213,9 @@ class TaskTransaction:
         return self._work.batch is None or self._committed() <= self._work.batch
 
     def is_counted(self) -> bool:
-        """Of a task without rows: whether some of an earlier attempt count. Nobody is fenced, unless such an
-        attempt has left open whether they do."""
+        """Of a task without rows: whether some of an earlier attempt count. Nobody is fenced, for that would
+        cost each task without rows a transactional id; unless brokers tell that it is still undecided. (They
+        tell it of partitions that have an offset, so a commit that is just under way may not be seen.)"""
         assert self._work.batch is not None, "only a batch of a stream is run again"
         answer = self._asked(
             self._of_group, self._noted_offsets(), lambda found: _fetch_codes(found, UNSTABLE)
