@@ -7,9 +7,39 @@ admin/admin.py).
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
+
+SETTLE_SECONDS_MAX = 1.0  # an interrupted caller waits for the loop, which may be at work on a serializer
+
+
+class Call:
+    """Work for a caller in another thread, who may be gone when it is done."""
+
+    def __init__(self, undo: Callable[[], None] | None) -> None:
+        self.is_abandoned = False
+        self._undo = undo
+        self._task: asyncio.Task[Any] | None = None
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do the work, on the loop; at its end look whether somebody waits for it."""
+        if self.is_abandoned:
+            raise asyncio.CancelledError
+        self._task = asyncio.current_task()
+        result = await work()
+        if self.is_abandoned:
+            self.abandon()
+        return result
+
+    def abandon(self) -> None:
+        """Nobody waits for it any more: end it, or undo what it has done. May be called twice."""
+        if self._task is None:
+            return  # it will not begin
+        self._task.cancel()
+        if self._undo is not None:
+            self._undo()
 
 
 class LoopThread:
@@ -29,20 +59,22 @@ class LoopThread:
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[], None] | None = None) -> T:
         """Run `work` on the loop and wait for it. An interrupt cancels it; if it is done by then, nobody gets
-        its result. In either case `undo` is called on the loop then."""
+        its result, and `undo` is called on the loop."""
         self._check_thread()
-        with self._gate:
-            if self._is_closing:
-                raise RuntimeError("the client is closed")
-            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        call = Call(undo)
+        future: Future[T] | None = None
         try:
+            with self._gate:
+                if self._is_closing:
+                    raise RuntimeError("the client is closed")
+                future = asyncio.run_coroutine_threadsafe(call.run(work), self._loop)
             return future.result()
-        except BaseException as trouble:
-            if not future.done():
-                future.cancel()
-            is_its_own = not future.cancelled() and future.exception() is trouble
-            if undo is not None and not is_its_own:
-                self._post(undo)
+        except BaseException as trouble:  # an interrupt comes at any of these lines
+            ended = future is not None and future.done() and not future.cancelled()
+            if future is not None and ended and future.exception() is trouble:
+                raise
+            call.is_abandoned = True
+            self._settle(call.abandon)
             raise
 
     def call(self, action: Callable[[], T]) -> T:
@@ -62,11 +94,19 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def _post(self, action: Callable[[], None]) -> None:
-        """Run a plain function on the loop, after all that was submitted before; wait for nothing."""
+    def _settle(self, action: Callable[[], None]) -> None:
+        """Run a plain function on the loop, after all that was submitted before, and wait for it."""
+        done = threading.Event()
+
+        def settle() -> None:
+            action()
+            done.set()
+
         with self._gate:
-            if not self._is_closing:
-                self._loop.call_soon_threadsafe(action)
+            if self._is_closing:
+                return
+            self._loop.call_soon_threadsafe(settle)
+        done.wait(SETTLE_SECONDS_MAX)
 
     def _check_thread(self) -> None:
         if threading.current_thread() is self._thread:
