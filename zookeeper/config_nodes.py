@@ -72,10 +72,7 @@ def overrides_in(data: bytes, stat: Stat, path: str, *, whole: bool = False) -> 
 
 def fits(text: str) -> bool:
     """Whether it is a string that the protocol can hold."""
-    try:
-        return len(text) * 4 <= TEXT_MAX or len(text.encode()) <= TEXT_MAX
-    except UnicodeEncodeError:
-        return False
+    return len(text) * 4 <= TEXT_MAX or len(text.encode()) <= TEXT_MAX  # a character has four bytes at most
 
 
 def _may_be_told(path: str, name: str, text: str) -> bool:
