@@ -75,6 +75,20 @@ def contents(cluster: LocalCluster, topic: str) -> list[int]:
     return found
 
 
+def read_on(cluster: LocalCluster, topic: str, count: int) -> list[int]:
+    """The next `count` records of a group, from where it has committed; it commits them."""
+    found: list[int] = []
+    options = {"group": f"readers of {topic}", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    with Consumer(cluster.bootstrap, topics=[topic], **options) as consumer:
+        until(
+            lambda: len(found) >= count or found.extend(int(r.value) for r in consumer.poll(500)),
+            HANG_S,
+            f"{count} records are read",
+        )
+        consumer.commit()
+    return found
+
+
 def outlive(cluster: LocalCluster, view: View, dying: list[int], step: int) -> None:
     """One after the other of `dying` is killed, and each time the ISR of those left takes more records."""
     for times, victim in enumerate(dying, start=1):
@@ -235,6 +249,28 @@ def test_an_operator_gives_up_on_those_who_do_not_come_back(cluster: LocalCluste
         assert view.leaders() == [second], "of those who are there, it has the longest log"
         assert contents(cluster, "given-up") == list(range(40))
         assert reports(cluster, "given-up")
+
+
+def test_a_group_that_has_read_what_an_unclean_election_gave_up_reads_what_was_written_instead(
+    cluster: LocalCluster,
+) -> None:
+    """Its commit bears the epoch of what it has read, so the offsets that were written anew are not passed over."""
+    first, second, last = sorted(cluster.brokers)
+    strategy = {"unclean.recovery.strategy": "manual"}
+    with created(cluster, "rewritten", [first, second, last], **strategy) as view:
+        fill(cluster, "rewritten", 0, 20)
+        outlive(cluster, view, [last, second], 20)
+        assert read_on(cluster, "rewritten", 60) == list(range(60))
+        cluster.brokers[first].kill()
+        for early in (second, last):
+            cluster.brokers[early].start()
+        until(lambda: view.leaders() == [-1], 30, "nobody leads")
+        view.admin.elect_leaders([TopicPartition("rewritten", 0)], preferred=False)
+        fill(cluster, "rewritten", 100, 60)
+        revive(cluster)  # the group's offsets were on the first alone
+        view.wait_full_isr()
+        assert contents(cluster, "rewritten") == [*range(40), *range(100, 160)]
+        assert read_on(cluster, "rewritten", 60) == list(range(100, 160))
 
 
 def test_wrong_usage_is_told(cluster: LocalCluster) -> None:
