@@ -254,7 +254,7 @@ def test_an_operator_gives_up_on_those_who_do_not_come_back(cluster: LocalCluste
 def test_a_group_that_has_read_what_an_unclean_election_gave_up_reads_what_was_written_instead(
     cluster: LocalCluster,
 ) -> None:
-    """Its commit bears the epoch of what it has read, so the offsets that were written anew are not passed over."""
+    """Its commit bears the epoch of what it has read, so what was written anew is not passed over."""
     first, second, last = sorted(cluster.brokers)
     strategy = {"unclean.recovery.strategy": "manual"}
     with created(cluster, "rewritten", [first, second, last], **strategy) as view:
