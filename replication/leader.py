@@ -151,6 +151,14 @@ class Leader:
                 return False
         return bool(self._must_ack)
 
+    def all_fetched_since(self, then: Seconds) -> bool:
+        """Whether all others that must acknowledge have fetched after `then`. True if there are no others."""
+        for progress in self._must_ack:
+            progress.beat(self.end_offset)
+            if progress.last_fetch <= then:
+                return False
+        return True
+
     @property
     def is_interrupted(self) -> bool:
         """Whether the session was interrupted, and the state znode has not been read since."""

@@ -143,24 +143,24 @@ class Partition:
     def _not_led(self, epoch_asked: int) -> Exception:
         if self.offline is not None:
             return KafkaStorageError()
-        epoch = NO_EPOCH if self.incomplete else epoch_asked
-        wrong = self.shared.epoch_error(epoch, self.leader_epoch)
+        wrong = self.shared.epoch_error(NO_EPOCH if self.incomplete else epoch_asked, self.leader_epoch)
         return error_for(wrong or ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     @property
     def is_forsaken(self) -> bool:
-        """Whether clients should look for another leader: our ZooKeeper session is over, and no other member
-        of the ISR fetches from us any more.
-        """
+        """Whether clients should look for another leader: we have no session, and the ISR does not fetch."""
         return self.shared.sessionless and self.led().is_forsaken(self.shared.loop.time())
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether ZooKeeper says nothing of who leads. False if we do not: amid a change nobody is asked."""
+        leader = self.leading
+        return leader is not None and (self.shared.disconnected or leader.is_interrupted)
 
     @property
     def may_be_replaced(self) -> bool:
         """Whether another broker may lead: ZooKeeper says nothing, and no other member of the ISR fetches."""
-        leader, shared = self.leading, self.shared
-        if leader is None or not (shared.disconnected or leader.is_interrupted):
-            return False  # nobody is asked in the middle of a change of roles
-        return leader.is_forsaken(shared.loop.time())
+        return self.is_in_doubt and self.led().is_forsaken(self.shared.loop.time())
 
     # Produce.
 

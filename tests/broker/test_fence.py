@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from strandline.base.types import BrokerId, Incarnation
+from strandline.broker.internal_topics.leads_still import leads_still
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.topics import (
     DeleteRecordsPartition,
@@ -79,3 +81,37 @@ async def test_whoever_may_have_stood_still_looks_before_anything_is_executed(tm
         assert outcome(await ask(client, produce(batch(b"b"), acks=1))) == (REFUSED, -1)
         assert stage.members[1].partition.log.end_offset == 1
         await client.close()
+
+
+async def test_a_leader_in_doubt_leads_still_if_all_others_fetch_twice(tmp_path: Path) -> None:
+    """A coordinator that was replaced a moment ago would tell offsets of before."""
+    async with cluster(tmp_path, 3, replication={"fetch_wait_max_ms": 100}) as stage:
+        await stage.elect(1, [1, 2, 3])
+        leader = stage.members[1].partition
+        tell(stage, SessionState.ASSUME_EXPIRED)
+        assert await leads_still(leader), "its followers fetch"
+        await stage.silence(2)
+        asked = asyncio.ensure_future(leads_still(leader))
+        await asyncio.sleep(0)
+        assert not leader.may_be_replaced, "one of them fetches, and the other did a moment ago"
+        assert not await asked
+        tell(stage, SessionState.CONNECTED)
+        await until(lambda: not leader.is_in_doubt)
+        assert await leads_still(leader), "its state says so"
+
+
+async def test_one_fetch_that_was_on_its_way_proves_nothing(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2, replication={"fetch_wait_max_ms": 100}) as stage:
+        await stage.elect(1, [1, 2])
+        leader = stage.members[1].partition
+        await stage.silence(2)
+        tell(stage, SessionState.SUSPENDED)
+        asked = asyncio.ensure_future(leads_still(leader))
+        await asyncio.sleep(0)
+        assert leader.leading is not None
+        leader.leading.fetched(BrokerId(2), Incarnation(1), leader.log.end_offset, loop_time() + 0.01)
+        assert not await asked
+
+
+def loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from inspect import iscoroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,7 @@ from strandline.broker.network.exchange import Exchange, Listener
 from strandline.broker.replicas.verification_guards import Guard
 from strandline.protocol.apis import APIS, Api, response_header_version
 from strandline.protocol.error_codes import ApiError, error_for
-from strandline.protocol.errors import ErrorCode
+from strandline.protocol.errors import ErrorCode, NotCoordinator
 from strandline.protocol.messages import group_admin, group_offsets
 from strandline.protocol.messages import groups as members
 from strandline.protocol.messages.control import UpdateMetadataPartitionState
@@ -65,7 +66,18 @@ class Client:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.client_id = "me"
+        self.replicas: dict[TopicPartition, Any] = {}
         self.picture = picture(topic("__consumer_offsets"), topic("t"))
+
+    def broker(self) -> Any:
+        groups = self.stage.groups
+        return SimpleNamespace(
+            groups=groups,
+            metadata=self.picture,
+            held=TellsAtOnce(),
+            config=SimpleNamespace(groups=groups.config),
+            replicas=SimpleNamespace(find=self.replicas.get),
+        )
 
     def send(self, request: Any, version: int) -> list[Any]:
         """The list holds the answer once there is one."""
@@ -77,22 +89,26 @@ class Client:
         )
         listener = Listener("CLIENT", False)
         exchange = Exchange(channel, listener, api, version, 1, self.client_id)  # type: ignore[arg-type]
-        groups = self.stage.groups
-        broker: Any = SimpleNamespace(
-            groups=groups,
-            metadata=self.picture,
-            held=TellsAtOnce(),
-            config=SimpleNamespace(groups=groups.config),
-        )
-        entry = HANDLERS[api]
+        broker, entry = self.broker(), HANDLERS[api]
         body, _ = decode(type(request), version, b"".join(encode(request, version)))
         try:
             answer = entry.handle(broker, exchange, body)
+            if iscoroutine(answer):
+                answer = at_once(answer)
         except ApiError as error:
             answer = entry.refuse(body, error)
         if answer is not None:
             exchange.answer(answer)
         return answers
+
+
+def at_once(answering: Any) -> Any:
+    """What it answers without waiting for anything."""
+    try:
+        answering.send(None)
+    except StopIteration as ended:
+        return ended.value
+    raise AssertionError("it waits")
 
 
 def _read(api: Api, version: int, parts: Any) -> Any:
@@ -310,6 +326,26 @@ def test_fetch(version: int) -> None:
         else:
             assert answer.topics[0].partitions[0].error_code == 16
             assert version < 2 or answer.error_code == 16
+
+    play(story)
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_a_coordinator_in_doubt_tells_no_offsets_until_it_is_sure(version: int) -> None:
+    """Another broker may have taken newer ones: those of a moment ago would make consumers read again."""
+
+    async def story(client: Client) -> None:
+        commit(client, 9, ("t", ""))
+        fetch, exchange = HANDLERS[Api.OFFSET_FETCH].handle, SimpleNamespace(version=version)
+        shared = SimpleNamespace(loop=asyncio.get_running_loop())
+        doubtful = SimpleNamespace(is_in_doubt=True, leading=None, shared=shared)
+        client.replicas[client.stage.log.partition] = doubtful
+        with pytest.raises(NotCoordinator):
+            await fetch(client.broker(), exchange, asked(version, "g", ["t"]))
+        doubtful.is_in_doubt = False
+        answer = await fetch(client.broker(), exchange, asked(version, "g", ["t"]))
+        (found,) = (answer.groups[0] if version >= 8 else answer).topics
+        assert found.partitions[0].committed_offset == 7
 
     play(story)
 

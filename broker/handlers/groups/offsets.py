@@ -8,12 +8,13 @@ A commit is answered when its record is committed; each partition that cannot be
 Left to others: who may commit (groups/group.py), how it is written (groups/coordinator.py).
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from ....base.types import NO_OFFSET, TopicPartition
 from ....protocol.apis import Api
-from ....protocol.errors import ApiError, ErrorCode, UnsupportedVersion, error_for
+from ....protocol.errors import ApiError, ErrorCode, NotCoordinator, UnsupportedVersion, error_for
 from ....protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -33,9 +34,12 @@ from ....protocol.messages.group_offsets import (
     TxnOffsetCommitRequestTopic,
 )
 from ...context import BrokerContext
+from ...coordinator_partitions import partition_of
 from ...groups.consumer.group import ConsumerGroup
 from ...groups.offsets import NO_EXPIRY, GroupOffset
+from ...internal_topics.leads_still import leads_still
 from ...network.exchange import Exchange, HandlerEntry
+from ...topic_names import OFFSETS_TOPIC
 
 SEVERAL_GROUPS_SINCE = 8
 EPOCHS_SINCE = 9  # of OffsetCommit
@@ -126,14 +130,31 @@ def refuse_commit(request: OffsetCommitRequest, error: ApiError) -> OffsetCommit
     return _commit_response(request, {}, error.code)
 
 
-def fetch(broker: BrokerContext, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def fetch(
+    broker: BrokerContext, exchange: Exchange, request: OffsetFetchRequest
+) -> OffsetFetchResponse:
     """Committed offsets; -1 where there is none, also for a group that does not exist."""
+    several = exchange.version >= SEVERAL_GROUPS_SINCE
+    await _settle_doubts(
+        broker, [each.group_id for each in request.groups] if several else [request.group_id]
+    )
     if exchange.version >= SEVERAL_GROUPS_SINCE:
         stable = request.require_stable
         groups = [_of_group(broker, each, stable) for each in request.groups]
         return OffsetFetchResponse(groups=groups)
     found = _committed(broker, request.group_id, _asked(request.topics), request.require_stable)
     return OffsetFetchResponse(topics=[_topic(name, partitions) for name, partitions in found])
+
+
+async def _settle_doubts(broker: BrokerContext, groups: Sequence[str]) -> None:
+    """Where another broker may coordinate a group, and take newer offsets, wait until it surely does not.
+    Raises NotCoordinator if that is not known in time.
+    """
+    count = broker.groups.partition_count()
+    places = {TopicPartition(OFFSETS_TOPIC, partition_of(group, count)) for group in groups}
+    doubtful = [held for place in places if (held := broker.replicas.find(place)) and held.is_in_doubt]
+    if doubtful and not all(await asyncio.gather(*map(leads_still, doubtful))):
+        raise NotCoordinator("another broker may coordinate the group by now")
 
 
 def _asked(
