@@ -39,6 +39,8 @@ OF_PRODUCERS = {
     Api.INIT_PRODUCER_ID, Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN, Api.END_TXN, Api.PRODUCE,
     Api.WRITE_TXN_MARKERS, Api.TXN_OFFSET_COMMIT, Api.LIST_TRANSACTIONS,
 }  # fmt: skip
+PRODUCED, PRODUCED_SHARE = ("TopicProduceData", "PartitionProduceData"), 0.8
+"""Most of what is produced goes where it can be taken."""
 SESSION_IDS_MAX = 16
 SESSIONS_FROM, SESSION_FLEXIBLE_FROM = 7, 12  # versions of Fetch
 SUBSCRIPTION = b"\0\0" + b"\0\0\0\1" + b"\0\5still" + b"\xff\xff\xff\xff"
@@ -137,6 +139,8 @@ class Known:
         chosen = values.ENUMERATIONS.get((owner, name))
         if chosen is not None:
             return self.random.choice(chosen)
+        if owner in PRODUCED and self.random.random() < PRODUCED_SHARE:
+            return topic if name == "name" else self.random.choice((0, 0, 1))
         if name == "name" and ("Config" in owner or "Protocol" in owner):
             name = "name of a setting" if "Config" in owner else "protocol_name"
         made = self._by_name.get(name)

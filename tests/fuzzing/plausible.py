@@ -222,8 +222,10 @@ class Plausible:
         names = [known.topic(topic) for _ in range(choice((0, 1, 1, 2)))]
         asked.subscribed_topic_names = choice((names, names, names, None))
         asked.subscribed_topic_regex = None
-        if self.random.random() < 0.3:
-            asked.subscribed_topic_regex = known.value(type(asked).__name__, "subscribed_topic_regex", topic)
+        if self.random.random() < 0.4:
+            asked.subscribed_topic_regex = "".join(
+                choice(values.PIECES_OF_EXPRESSIONS) for _ in range(choice((0, 1, 1, 2, 3, 5, 9)))
+            )
         asked.server_assignor = choice((None, None, "uniform", "range", "x"))
         asked.topic_partitions = choice(([], [], None))
         if asked.member_epoch > 0:

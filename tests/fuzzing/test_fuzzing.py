@@ -16,6 +16,6 @@ def test_fifty_thousand_random_frames(tmp_path: Path) -> None:
     assert sent.whole.total() > FRAMES * 0.9 and sent.damaged > FRAMES * 0.03
     usual = {(api.name, version) for api, version in fuzz.lines.drawing.usual}
     assert set(sent.whole) >= usual, "each API and version was answered"
-    assert all(sent.ended[each] > 50 for each in ("malformed", "endless", "silent"))
+    assert all(sent.ended[each] > 25 for each in ("malformed", "endless", "silent"))
     assert fuzz.ledger.accepted_batches > 300, "requests come far"
-    assert len(fuzz.judge.errors) > 120, "and go wrong in many ways"
+    assert len(fuzz.judge.errors) > 160, "and go wrong in many ways"

@@ -40,7 +40,7 @@ SHORT_MS = {
 WRITTEN_MS = 60_000  # a produce must not time out: then nobody knows whether it was written
 READ_BYTES = (0, -1, 1, 5, 1 << 16, 1 << 16, -(1 << 31))
 CHOSEN = {
-    ("ProduceRequest", "acks"): (-1, -1, -1, 1, 1, 1, 1, 2, -2),
+    ("ProduceRequest", "acks"): (*[-1] * 6, *[1] * 6, 2, -2),
     ("ProduceRequest", "timeout_ms"): (WRITTEN_MS, (1 << 31) - 1),
     ("CreatableTopic", "num_partitions"): COUNTS,
     ("CreatePartitionsTopic", "count"): COUNTS,
