@@ -13,7 +13,7 @@ from strandline.simulation.world import Outcome, World, run_seed
 
 EVERY_RUN = {
     "plain": 8, "failover": 4, "flushed": 4, "disks": 4, "dark": 8, "moving": 3, "topics": 4,
-    "groups": 3, "transactions": 2, "assigned": 3, "threads": 4, "unordered": 4, "parted": 3,
+    "groups": 3, "transactions": 2, "assigned": 4, "threads": 4, "unordered": 4, "parted": 3,
     "rolling": 2,
 }  # fmt: skip
 """As few as show that everything happens; `make simulate-long` looks for what is rare."""
