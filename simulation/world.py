@@ -114,13 +114,17 @@ class World:
         self.waits = WaitWatch(self.cluster)
         self.deeds = Deeds()
 
-    async def story(self) -> None:
-        """Start, work under faults, heal, and judge."""
+    async def begin(self) -> None:
+        """Start the brokers, the workload, and what looks at them all the time."""
         for id in BROKERS:
             self.cluster.start(id)
         await self.workload.begin()
         self.checks.begin()
         self.liveness.begin()
+
+    async def story(self) -> None:
+        """Start, work under faults, heal, and judge."""
+        await self.begin()
         if self.readers is not None:
             self.readers.begin()
         if self.copiers is not None:

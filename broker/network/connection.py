@@ -251,7 +251,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                 raise
             logger.error("request_failed", api=route.api.name, version=route.version, exc_info=error)
             self.metrics.refuse(route.api, ErrorCode.UNKNOWN_SERVER_ERROR)
-            exchange.answer(route.refuse(request, ApiError(f"{FAILED}: {type(error).__name__}")))
+            if exchange.parts is None:
+                exchange.answer(route.refuse(request, ApiError(f"{FAILED}: {type(error).__name__}")))
         self.task_runs = False
         if self.claims:
             self._release()

@@ -78,6 +78,7 @@ class Stage:
         self.turns = 0
         self.failures: list[BaseException] = []
         self.creations: list[asyncio.Future[Any]] = []
+        self.creating: list[Exchange] = []
         self.refused: list[ErrorCode] = []
         self.metrics = Metrics()
         self.turn = Turn(self.failures.append)
@@ -113,6 +114,7 @@ class Stage:
     ) -> CreateTopicsResponse:
         hold = asyncio.get_running_loop().create_future()
         self.creations.append(hold)
+        self.creating.append(exchange)
         return CreateTopicsResponse(topics=await hold or [])
 
     def not_created(self, request: CreateTopicsRequest, error: ApiError) -> CreateTopicsResponse:

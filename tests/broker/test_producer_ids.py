@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from strandline.base.types import BrokerId
 from strandline.broker import producer_ids
 from strandline.broker.producer_ids import ProducerIds
 from strandline.protocol.errors import CoordinatorNotAvailable
@@ -36,7 +37,7 @@ class Zk:
 
 
 def ids_from(zk: Any) -> ProducerIds:
-    return ProducerIds(zk, 1)  # type: ignore[arg-type]
+    return ProducerIds(zk, BrokerId(1))
 
 
 async def test_all_who_wait_share_a_fetch() -> None:

@@ -151,9 +151,9 @@ class Plausible:
         asked.assignments = []
         if self.random.random() < 0.3:
             asked.num_partitions = asked.replication_factor = -1
-            numbers = range(choice((1, 1, 2, 3)))
+            numbers: Sequence[int] = range(choice((1, 1, 2, 3)))
             if self.random.random() < 0.2:
-                numbers = choice(((0, 0), (1, 2), (-1,), (values.INT32_MAX,), (1, 0)))  # type: ignore[assignment]
+                numbers = choice(((0, 0), (1, 2), (-1,), (values.INT32_MAX,), (1, 0)))
             size = choice((1, 1, 2))
             asked.assignments = [
                 CreatableReplicaAssignment(partition_index=number, broker_ids=self._replicas(size))

@@ -53,11 +53,7 @@ class Unruly(World):
         self.connections: dict[tuple[str, int], Connection] = {}
 
     async def story(self) -> None:
-        for id in BROKERS:
-            self.cluster.start(id)
-        await self.workload.begin()
-        self.checks.begin()
-        self.liveness.begin()
+        await self.begin()
         await self.prepare()
         actors = [self.loop.create_task(self.act(f"actor-{number}")) for number in range(ACTORS)]
         await self.faults.chaos()

@@ -135,10 +135,9 @@ async def fetch(
 ) -> OffsetFetchResponse:
     """Committed offsets; -1 where there is none, also for a group that does not exist."""
     several = exchange.version >= SEVERAL_GROUPS_SINCE
-    await _settle_doubts(
-        broker, [each.group_id for each in request.groups] if several else [request.group_id]
-    )
-    if exchange.version >= SEVERAL_GROUPS_SINCE:
+    names = [each.group_id for each in request.groups] if several else [request.group_id]
+    await _settle_doubts(broker, names)
+    if several:
         stable = request.require_stable
         groups = [_of_group(broker, each, stable) for each in request.groups]
         return OffsetFetchResponse(groups=groups)
