@@ -307,6 +307,28 @@ def test_a_setting_that_is_too_long_to_be_told_is_as_if_it_were_not_there(letter
     play(story)
 
 
+def test_settings_that_could_not_be_read_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would tell of them once more."""
+    monkeypatch.setattr(config_watch, "RETRY_S", 0.001)
+
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        get, failures = session.get, iter([Unknown("lost")])
+
+        async def fails(path: str, watch: Any = None) -> Any:
+            if path == "/config/topics/t" and (failure := next(failures, None)) is not None:
+                raise failure
+            return await get(path, watch)
+
+        monkeypatch.setattr(session, "get", fails)
+        for topic in "tu":
+            session.put(f"/config/topics/{topic}", retention_ms="5")
+            session.notify({"version": 2, "entity_path": f"topics/{topic}"})
+        await until(lambda: topics.of("t").exists and topics.of("u").exists)
+        assert next(failures, None) is None
+
+    play(story)
+
+
 @pytest.mark.parametrize("failures", [0, 3])
 def test_nothing_is_missed_when_zookeeper_is_away(failures: int) -> None:
     async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:

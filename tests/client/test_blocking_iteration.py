@@ -154,6 +154,14 @@ def test_nothing_is_taken_from_a_closed_consumer(filled: list[str]) -> None:
     assert threading.active_count() == before
 
 
+def test_who_is_interrupted_before_anything_was_taken_keeps_what_it_has(consumer: Consumer) -> None:
+    """Those records reached it: they are neither lost nor handed out again."""
+    found = [next(consumer).offset for _ in range(3)]
+    inner = consumer._inner
+    consumer._thread.call(lambda: inner.not_received(inner.handout.returns))
+    assert [*found, *(next(consumer).offset for _ in range(3))] == list(range(6))
+
+
 def test_interceptors_see_each_record_before_the_caller(filled: list[str]) -> None:
     class Marking(ConsumerInterceptor):
         def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:

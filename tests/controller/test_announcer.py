@@ -258,14 +258,15 @@ def test_who_is_out_of_reach_is_not_waited_for() -> None:
     play(10**6, False, story, replace(PATIENCE, hear_within_s=0.05), told.append)
 
 
+async def nothing(connection: Connection, deadline: float, versions: Any) -> None:
+    """In place of asking a peer, which answers orders alone, what it speaks."""
+
+
 def test_a_broker_of_kafka_that_cannot_be_reached_is_not_waited_for_until_its_session_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It knows no challenge, so nobody says that it is dead. The controller does not doubt itself for it."""
     told: list[plans.Event] = []
-
-    async def nothing(connection: Connection, deadline: float, versions: Any) -> None:
-        return None
 
     async def unknown(alive: Alive, broker: int, incarnation: int, patience_s: float) -> Word:
         return Word.UNKNOWN
@@ -295,6 +296,33 @@ def test_a_broker_of_kafka_that_cannot_be_reached_is_not_waited_for_until_its_se
     play(0, False, story, post=told.append)
     assert reaches(told) == [False, True]
     assert not [event for event in told if isinstance(event, plans.ReachDoubted | plans.BrokerSuspected)]
+
+
+def test_a_broker_of_kafka_that_comes_back_in_time_was_never_out_of_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[plans.Event] = []
+
+    async def story(stage: Stage, peer: Peer) -> None:
+        theirs = replace(stage.state.brokers[2], incarnation=KAFKAS + 9)
+        stage.state = replace(stage.state, brokers={2: theirs})
+        monkeypatch.setattr(Connection, "negotiate", nothing)
+        monkeypatch.setattr(broker_channels, "AWAY_S", HANG_S)
+        stage.announcer.follow(stage.state)
+        stage.send(4)
+        async with asyncio.timeout(HANG_S):
+            await stage.announcer.heard([2])
+        channel = stage.announcer._channels[2]
+        channel.is_connected()
+        monkeypatch.setattr(broker_channels, "AWAY_S", 0.0)
+        channel.is_away()
+        channel.is_connected()
+        later = asyncio.get_running_loop().create_future()  # what was to come by then has come before it
+        asyncio.get_running_loop().call_later(0.0, later.set_result, None)
+        await later
+
+    play(0, False, story, post=told.append)
+    assert reaches(told) == []
 
 
 def reaches(told: list[plans.Event]) -> list[bool]:

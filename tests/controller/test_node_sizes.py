@@ -15,13 +15,18 @@ from strandline.controller.requests.config_changes import (
     Operation,
     SettingChange,
 )
-from strandline.controller.requests.configs import settings_of
+from strandline.controller.requests.configs import ConfigRequests, settings_of
 from strandline.controller.requests.reach import Reach
 from strandline.controller.requests.reassignments import ReassignmentWriter
 from strandline.controller.requests.topics import Defaults, TopicRequests
 from strandline.controller.watches import topic_of
 from strandline.protocol.errors import ErrorCode, InvalidConfig
 from strandline.protocol.messages import topics
+from strandline.protocol.messages.config_changes import (
+    IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalResource,
+)
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create
@@ -159,3 +164,18 @@ def test_settings_that_no_node_can_hold_are_refused(kind: Kind) -> None:
         after(many, SettingChange("b", Operation.SET, value))
     full = many | {"b": value, "c": value}  # as another tool has left them
     assert after(full, *(SettingChange(name, Operation.DELETE) for name in "bc")) == many
+
+
+async def test_who_changes_a_setting_leaves_one_that_nobody_can_be_told_of() -> None:
+    """A tool of some time ago has written it; it is its owner's to remove."""
+    term, path = Term(1), documents.topic_config_path("t")
+    long = {"leader.replication.throttled.replicas": "0:1," * 10_000}
+    nodes = {path: documents.ConfigDocument(config=long).data(), documents.CONFIG_CHANGES: b""}
+    term.zk.server.multi([Create(node, data) for node, data in nodes.items()], term.zk.session_id)
+    change = IncrementalConfig(name="retention.ms", config_operation=0, value="5")
+    asked = IncrementalResource(resource_type=2, resource_name="t", configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[asked])
+    (answer,) = (await ConfigRequests(term.reach, AnySettings()).alter_incrementally(request)).responses
+    assert answer.error_code == 0
+    data, _ = await term.zk.get(path)
+    assert documents.parse(documents.ConfigDocument, data).config == {**long, "retention.ms": "5"}
