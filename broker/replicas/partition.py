@@ -387,7 +387,7 @@ class Partition:
             for ending in self._ending.committed(leader.high_watermark):
                 at = ending.end_offset - 1
                 self.shared.on_transaction_ended(self.tp, ending.producer_id, ending.marker.committed, at)
-        if self.acks.entries:
+        if self.acks.entries or self.acks.sparse:
             code = (
                 ErrorCode.NONE if leader.committed_by_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             )

@@ -26,6 +26,7 @@ class Waiter:
     """Something with a deadline. `slot` is its place in the wheel, None when it is not waiting."""
 
     __slots__ = ("slot",)
+    insists = False  # what it waits for counts only once as many replicas have it as acks=all promises
 
     def __init__(self) -> None:
         self.slot: int | None = None
@@ -113,12 +114,15 @@ class Deadlines:
 
 
 class AckQueue:
-    """The waiters for the high watermark of one partition, by the offset that it must reach."""
+    """The waiters for the high watermark of one partition, by the offset that it must reach. `sparse` are
+    those that it has reached, and that wait on because too few replicas are in sync.
+    """
 
-    __slots__ = ("_gone", "entries")
+    __slots__ = ("_gone", "entries", "sparse")
 
     def __init__(self) -> None:
         self.entries: deque[tuple[int, Waiter, int]] = deque()
+        self.sparse: list[tuple[int, Waiter, int]] = []
         self._gone = 0
 
     def __len__(self) -> int:
@@ -140,16 +144,23 @@ class AckQueue:
 
     def reach(self, high_watermark: int, code: ErrorCode) -> None:
         """Complete all that need no more than `high_watermark`, with `code`."""
+        if self.sparse and code is ErrorCode.NONE:
+            enough, self.sparse = self.sparse, []
+            for _, waiting, place in enough:
+                waiting.reached(place, code)
         entries = self.entries
         while entries and entries[0][0] <= high_watermark:
-            _, waiting, place = entries.popleft()
-            if waiting.slot is not None:
+            entry = entries.popleft()
+            _, waiting, place = entry
+            if waiting.insists and code is not ErrorCode.NONE:
+                self.sparse.append(entry)
+            elif waiting.slot is not None:
                 waiting.reached(place, code)
 
     def fail(self, code: ErrorCode) -> None:
         """Complete all with an error: this broker cannot serve them any more."""
-        entries, self.entries = self.entries, deque()
-        self._gone = 0
+        entries, self.entries = [*self.sparse, *self.entries], deque()
+        self.sparse, self._gone = [], 0
         for _, waiting, place in entries:
             if waiting.slot is not None:
                 waiting.reached(place, code)

@@ -34,6 +34,15 @@ class CommitWait(Waiter):
         self._on_outcome(ErrorCode.NONE if committed else code)
 
 
+class SureWait(CommitWait):
+    """Waits for as many replicas as acks=all promises, too: what is decided here is acknowledged, and told to
+    partitions, and must not go with the only broker that has it.
+    """
+
+    __slots__ = ()
+    insists = True
+
+
 class Patience(Waiter):
     """Tells once that something takes long."""
 
@@ -56,8 +65,9 @@ def append_surely(
     late_at: float,
 ) -> None:
     """Append a batch. Raises ApiError if nothing was appended. Else `on_outcome` hears NONE when it is
-    committed, however late, or NOT_LEADER_OR_FOLLOWER when we lead no more: then it is unknown whether it
-    will be. Before that, `on_late` hears that it is not committed at `late_at`.
+    committed, and on no fewer replicas than `min.insync.replicas`, however late; or NOT_LEADER_OR_FOLLOWER
+    when we lead no more: then it is unknown whether it will be. Before that, `on_late` hears that it is not
+    so at `late_at`.
     """
     partition = find(tp)
     required = partition.append_own(batch)
@@ -67,7 +77,7 @@ def append_surely(
         deadlines.remove(patience)
         on_outcome(code)
 
-    partition.acks.add(required, CommitWait(told), 0)
+    partition.acks.add(required, SureWait(told), 0)
     partition.mark()  # a timer's write is in no request, so no request's end would sweep it
     if not deadlines.add(patience, late_at):
         on_late()

@@ -32,6 +32,8 @@ class StatePartition(LedPartition, Protocol):
 
     @property
     def leader_epoch(self) -> int: ...
+    @property
+    def changing(self) -> bool: ...
 
 
 WhenCommitted = Callable[[TopicPartition, int, Callable[[ErrorCode], None]], None]
@@ -97,7 +99,8 @@ class ShardStore:
         shard = self._shards.get(partition)
         if shard is None:
             raise NotCoordinator(f"this broker does not lead partition {partition} of __transaction_state")
-        if shard.source.may_be_replaced:  # a transaction that has ended would be said to go on
+        source = shard.source
+        if source.may_be_replaced or source.changing:  # a transaction that has ended would be said to go on
             raise NotCoordinator(f"another broker may lead partition {partition} of __transaction_state")
         if shard.loading:
             raise CoordinatorLoadInProgress(f"partition {partition} of __transaction_state is being loaded")

@@ -36,6 +36,7 @@ class Partition:
     leader_epoch: int = 1
     high_watermark: int | None = None  # None: all is committed
     may_be_replaced: bool = False
+    changing: bool = False
 
     def mark(self) -> None:
         """The stage settles by hand."""

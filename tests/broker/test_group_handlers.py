@@ -338,11 +338,14 @@ def test_a_coordinator_in_doubt_tells_no_offsets_until_it_is_sure(version: int) 
         commit(client, 9, ("t", ""))
         fetch, exchange = HANDLERS[Api.OFFSET_FETCH].handle, SimpleNamespace(version=version)
         shared = SimpleNamespace(loop=asyncio.get_running_loop())
-        doubtful = SimpleNamespace(is_in_doubt=True, leading=None, shared=shared)
+        doubtful = SimpleNamespace(is_in_doubt=True, changing=False, leading=None, shared=shared)
         client.replicas[client.stage.log.partition] = doubtful
         with pytest.raises(NotCoordinator):
             await fetch(client.broker(), exchange, asked(version, "g", ["t"]))
-        doubtful.is_in_doubt = False
+        doubtful.is_in_doubt, doubtful.changing = False, True
+        with pytest.raises(NotCoordinator):  # amid a change of roles: another one may have led for long
+            await fetch(client.broker(), exchange, asked(version, "g", ["t"]))
+        doubtful.changing = False
         answer = await fetch(client.broker(), exchange, asked(version, "g", ["t"]))
         (found,) = (answer.groups[0] if version >= 8 else answer).topics
         assert found.partitions[0].committed_offset == 7

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from strandline.broker.internal_topics import leads_still
 from strandline.broker.network import connection
 from strandline.broker.roles import leader_and_isr
 from strandline.protocol.batches import read_header
@@ -117,6 +118,27 @@ def test_nobody_waits_for_long_or_twice(tmp_path: Path, gate: Gate, monkeypatch:
         await change
         assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
         await client.close()
+
+    run(tmp_path, gate, story)
+
+
+def test_offsets_are_not_told_amid_a_change_of_roles(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is told a new role may have been replaced long ago, and its log directory may hang."""
+
+    async def story(stage: Cluster) -> None:
+        await stage.elect(1, [1])
+        partition = stage.members[1].partition
+        change = await begin(stage, gate)
+        monkeypatch.setattr(leads_still, "HELD_S_MAX", 0.05)
+        assert not await leads_still.leads_still(partition)
+        monkeypatch.setattr(leads_still, "HELD_S_MAX", HANG_S)
+        waiting = asyncio.ensure_future(leads_still.leads_still(partition))
+        await asyncio.sleep(0)
+        gate.open.set()
+        await change
+        assert await waiting
 
     run(tmp_path, gate, story)
 

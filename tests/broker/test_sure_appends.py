@@ -8,6 +8,7 @@ import pytest
 from strandline.broker.replicas.purgatory import Deadlines
 from strandline.broker.replicas.sure_appends import append_surely, when_committed
 from strandline.protocol.errors import ErrorCode, NotEnoughReplicas, NotLeaderOrFollower
+from strandline.protocol.messages.control import TopicConfigEntry
 from tests.broker.replica_harness import TP, batch, until
 from tests.broker.transaction_harness import Scene, scene
 
@@ -75,6 +76,35 @@ async def test_a_refused_record_is_not_in_the_log(tmp_path: Path) -> None:
         with pytest.raises(NotEnoughReplicas):
             writer.write()
         assert writer.heard == [] and here.partition.log.end_offset == 0
+
+
+async def test_a_record_that_too_few_replicas_have_waits_for_more(tmp_path: Path) -> None:
+    """Whoever hears that it is committed relies on it, also when the only broker that has it is gone."""
+    enough = {"min.insync.replicas": "2"}
+    configs = [TopicConfigEntry(name=name, value=value) for name, value in enough.items()]
+    async with scene(tmp_path, **enough) as here:
+
+        async def in_sync(*isr: int) -> None:
+            await here.stage.elect(1, isr, configs)
+            here.stage.members[2].parts.fetchers.drop(here.stage.members[2].partition)
+
+        writer = Writer(here)
+        writer.write(late_in_s=0.01)
+        await until(lambda: writer.heard == ["late"])
+        for _ in range(2):  # in a second epoch, too
+            await in_sync(1)
+            await until(lambda: here.partition.high_watermark == 1)
+            await here.read()  # some turns later
+            assert writer.heard == ["late"]
+            with pytest.raises(NotEnoughReplicas):
+                writer.write()
+        await in_sync(1, 2)
+        await until(lambda: writer.heard == ["late", "NONE"])
+        writer.write()
+        await in_sync(1)
+        await until(lambda: here.partition.high_watermark == 2)
+        await here.stage.elect(2, (1, 2), configs)
+        assert writer.heard == ["late", "NONE", "NOT_LEADER_OR_FOLLOWER"]
 
 
 async def test_too_many_wait_for_a_time(tmp_path: Path) -> None:

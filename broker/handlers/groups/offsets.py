@@ -151,7 +151,8 @@ async def _settle_doubts(broker: BrokerContext, groups: Sequence[str]) -> None:
     """
     count = broker.groups.partition_count()
     places = {TopicPartition(OFFSETS_TOPIC, partition_of(group, count)) for group in groups}
-    doubtful = [held for place in places if (held := broker.replicas.find(place)) and held.is_in_doubt]
+    held = [each for place in places if (each := broker.replicas.find(place)) is not None]
+    doubtful = [each for each in held if each.is_in_doubt or each.changing]
     if doubtful and not all(await asyncio.gather(*map(leads_still, doubtful))):
         raise NotCoordinator("another broker may coordinate the group by now")
 
