@@ -98,7 +98,7 @@ class Group:
 
     def join(self, asked: JoinAsked, reply: JoinReply, now: float) -> Effects:
         """A member joins the next generation, or a newcomer the group."""
-        if not self._has_room_for(asked.member_id):
+        if not self._has_room_for(self._place_of(asked)):
             if asked.member_id in self.members:
                 self.members.remove(asked.member_id)
             self.members.promised.pop(asked.member_id, None)
@@ -261,6 +261,11 @@ class Group:
         return self._prepare_rebalance(now) if len(self.members) > self.limits.members_max else []
 
     # Joining and syncing ----------------------------------------------------------------------------------
+
+    def _place_of(self, asked: JoinAsked) -> str:
+        """The member that it is, or whose place it takes: a static one comes back without its id."""
+        returns = asked.member_id == NO_MEMBER and asked.instance_id is not None
+        return self.members.static_ids.get(asked.instance_id or "", NO_MEMBER) if returns else asked.member_id
 
     def _has_room_for(self, member_id: str) -> bool:
         """In a rebalance only members that have joined count: a lowered group.max.size drops the last."""
