@@ -151,8 +151,11 @@ class Restart(PendingTruncation):
 
 
 class Rejoin(Restart):
-    """A log that is empty restarts a little earlier than its leader's log starts: where the batch begins that
-    holds the start (DeleteRecords). A batch is copied as a whole.
+    """A log that is empty restarts before its leader's records are appended.
+
+    A little earlier than its leader's log starts, where the batch begins that holds the start
+    (DeleteRecords): a batch is copied as a whole. Or at its end, if the leader's records are of an epoch
+    before one in which this replica led, uncleanly, and wrote nothing.
     """
 
     def __init__(self, partition: "Partition", data: PartitionData, begins_at: int) -> None:
@@ -173,10 +176,14 @@ class Rejoin(Restart):
         first = None
         with suppress(Malformed):
             first = next((header for _, header in headers(records)), None)
-        if first is None or not first.base_offset < log.end_offset < first.next_offset:
+        if first is None:
             return None
-        checked_run(records, first.base_offset, NO_EPOCH, follower.epoch)
-        return Rejoin(partition, data, first.base_offset)
+        is_around = first.base_offset < log.end_offset < first.next_offset
+        if not is_around and first.leader_epoch >= log.epochs.latest:
+            return None
+        begins_at = first.base_offset if is_around else log.end_offset
+        checked_run(records, begins_at, NO_EPOCH, follower.epoch)
+        return Rejoin(partition, data, begins_at)
 
     def make(self) -> None:
         assert self._follower is not None, "only a follower's log restarts"

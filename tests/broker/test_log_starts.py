@@ -118,3 +118,23 @@ async def test_who_is_fenced_when_it_asks_for_the_start_looks_for_its_role(tmp_p
         topic = ListOffsetsTopicResponse(name=two.partition.tp.topic, partitions=[fenced])
         assert asked.take(ListOffsetsResponse(topics=[topic])).cuts == []
         assert missed == [True] and follower.question() is None
+
+
+@pytest.mark.parametrize("start", [3, 10], ids=["within a batch", "between batches"])
+async def test_an_epoch_in_which_nothing_was_written_does_not_keep_a_leaders_records_out(
+    start: int, tmp_path: Path
+) -> None:
+    """Both were elected uncleanly. The log of the first is empty, and what the second has is older."""
+    async with cluster(tmp_path, 2) as stage:
+        await lead(stage, start)
+        stage.unclean = True
+        one, two = (stage.members[id].partition for id in (1, 2))
+        two.log.restart_at(start)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stage.members[1].parts.fetchers, "follow", lambda partition: None)
+            await stage.elect(2, [2])
+        assert two.log.epochs.entries == [(1, start)] and one.log.end_offset == END
+        await stage.elect(1, [1])
+        await until(lambda: stage.state().isr == [1, 2])
+        assert (two.log.start_offset, two.log.end_offset) == (start, END)
+        assert two.log.epochs.entries == [(0, start)] and two.offline is None
