@@ -234,6 +234,8 @@ class Reading:
                 records=b"",
             )
         room = min(asked.partition_max_bytes, self._bytes_max - self.nbytes)
+        if self._to_end:  # a follower of Kafka fails for good if it is sent more than fits a segment
+            room = min(room, partition.topic_config.segment_bytes)
         committed = self._isolation_level == READ_COMMITTED
         end = partition.log.end_offset if self._to_end else stable if committed else high_watermark
         if self._throttle is not None and self._holds_back(self._throttle, item, leader, partition):

@@ -12,6 +12,7 @@ from strandline.broker.replicas.cold_reads import ColdReads
 from strandline.client.network.connection import Connection
 from strandline.protocol.batches import seal
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.protocol.messages.fetch import ReplicaState
 from strandline.protocol.records import BatchBuilder
 from tests.broker.replica_harness import (
@@ -129,6 +130,25 @@ def test_limits_let_at_least_one_batch_through(tmp_path: Path) -> None:
         assert await got() == 4 * size
 
     run(tmp_path, story)
+
+
+def test_a_follower_is_sent_no_more_than_fits_a_segment(tmp_path: Path) -> None:
+    """Kafka's appends an answer as a whole, and gives the partition up if it is larger than a segment."""
+
+    async def story(stage: Cluster, client: Connection) -> None:
+        size = len(batch(b"x" * 500))
+        follower = await stage.members[1].connect("PLAINTEXT")
+        await stage.elect(1, (1,), [TopicConfigEntry(name="segment.bytes", value=str(2 * size + 10))])
+        for _ in range(5):
+            await ask(client, produce(batch(b"x" * 500)))
+        who = {"replica_id": 2, "current_leader_epoch": stage.epoch, "last_fetched_epoch": -1}
+        for offset, batches in ((0, 2), (2, 2), (4, 1)):
+            found = fetched(await ask(follower, fetch(offset, **who), 12))
+            assert (found.error_code, len(bytes(found.records))) == (0, batches * size)
+        assert len(bytes(fetched(await ask(client, fetch(0))).records)) == 5 * size
+        await follower.close()
+
+    run(tmp_path, story, members=2)
 
 
 def test_a_parked_fetch_is_woken_or_times_out(tmp_path: Path) -> None:
