@@ -96,6 +96,8 @@ class BrokerWatch:
         try:
             data, stat = await self._watches.arm(path, self._zk.get)
             known = broker_of(broker, documents.parse(documents.RegistrationDocument, data), stat)
+            if known.is_kafkas:  # what one of ours has reported under this id says nothing of it
+                return known
             return replace(known, has_failed_dirs=bool(await failed_dirs(self._zk, broker)))
         except NoNode:
             return None

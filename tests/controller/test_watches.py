@@ -167,3 +167,18 @@ async def test_a_deletion_that_an_old_tool_asks_for_is_refused_where_topics_must
     events = [event for event in await watch.look() if isinstance(event, plans.DeletionsWanted)]
     assert events == ([plans.DeletionsWanted(frozenset({"t"}))] if deletes else [])
     assert (await zk.exists(wanted) is not None) is deletes and await zk.exists(path) is not None
+
+
+async def test_what_a_broker_of_ours_has_given_up_says_nothing_of_kafkas_of_its_id() -> None:
+    """To a new controller a broker of Kafka that goes on in its roles says nothing of its directories: its
+    replicas would not count as electable until each gets another leader epoch.
+    """
+
+    zk = cast(Any, MemoryZkClient(SimZooKeeper()))
+    await znodes.ensure_paths(zk)
+    await znodes.read_incarnation(zk, 1)
+    await znodes.report_failed_dir(zk, 1, "a-directory")
+    kafkas = b'{"version":5,"host":"h","port":9092,"endpoints":["PLAINTEXT://h:9092"],"timestamp":"1"}'
+    await zk.multi([Create(documents.broker_path(1), kafkas, ephemeral=True)])
+    (seen,) = (await BrokerWatch(zk).look()).values()
+    assert seen.is_kafkas and not seen.has_failed_dirs
