@@ -304,27 +304,37 @@ class Membership:
             await self._heartbeat()
 
     async def _heartbeat(self) -> None:
-        request = HeartbeatRequest(
-            group_id=self._group,
-            generation_id=self.member.generation,
-            member_id=self.member.member_id,
-            group_instance_id=self._config.group_instance_id,
-        )
         give_up = self._cluster.now() + self._config.session_timeout_ms / 1000
         attempt = 0
         while True:
             try:
-                answer = await self._ask(
-                    request, self._cluster.now() + self._config.heartbeat_interval_ms / 1000 * 2
-                )
-                check(self._cluster, self._group, answer.error_code, self._group)
-                return
+                return await self._beat()
             except (OSError, ApiError) as trouble:
                 retriable = trouble.retriable if isinstance(trouble, ApiError) else True
                 if not retriable or self._cluster.now() >= give_up:
                     raise
                 await asyncio.sleep(self._cluster.pause(attempt))
                 attempt += 1
+
+    async def _beat(self) -> None:
+        """One heartbeat; raises what it is answered."""
+        request = HeartbeatRequest(
+            group_id=self._group,
+            generation_id=self.member.generation,
+            member_id=self.member.member_id,
+            group_instance_id=self._config.group_instance_id,
+        )
+        answer = await self._ask(request, self._cluster.now() + self._config.heartbeat_interval_ms / 1000 * 2)
+        check(self._cluster, self._group, answer.error_code, self._group)
+
+    async def _stay(self) -> None:
+        """Heartbeats while the owner is being told, for as long as a caller may take between two polls. What
+        they are answered is answered again when that is over."""
+        until = self._cluster.now() + self._config.max_poll_interval_ms / 1000
+        while self.member.generation != NO_GENERATION and self._cluster.now() < until:
+            await asyncio.sleep(self._config.heartbeat_interval_ms / 1000)
+            with suppress(OSError, ApiError):
+                await self._beat()
 
     async def _step_aside(self) -> None:
         """The caller has not polled for too long: leave the group, and join again when it polls."""
@@ -345,13 +355,18 @@ class Membership:
             self.owned = self.owned - partitions
 
     async def _told(self, telling: Awaitable[None]) -> None:
-        """Tell the owner. An error in a listener (of a file, of a service) is the owner's and is not retried;
-        only the group's answers to a commit in the listener are the group's."""
+        """Tell the owner, and stay a member: a listener may have much to load. An error in it (of a file, of
+        a service) is the owner's and is not retried; only the group's answers to a commit in the listener are
+        the group's."""
+        stay = None if self._tasks.is_stopping else self._tasks.spawn(self._stay(), "stay")
         try:
             await telling
         except (OSError, ApiError) as trouble:
             self._owners_trouble = trouble
             raise
+        finally:
+            if stay is not None:
+                stay.cancel()
 
     async def _lose(self, *, keep_id: bool) -> None:
         self.member = GroupMember(
