@@ -234,14 +234,17 @@ class Subscription:
     # -- partitions come and go
 
     def caller_came_back(self) -> set[TopicPartition]:
-        """The caller wants more. Returns the partitions that came back to it, where something that it got is
-        not committed: they go on at what is.
+        """The caller wants more. Returns the partitions that came back to it, or may yet, where something
+        that it got is not committed: they go on at what is.
         """
         returned, self._returned = self._returned, {}
+        returned = {one: place for one, place in returned.items() if self._fetcher.places.get(one) is place}
+        if not self._config.enable_auto_commit:
+            returned.update((one, place) for one, (place, _) in self._parked.items())
         unsure = {
             one: place
             for one, place in returned.items()
-            if self._fetcher.places.get(one) is place and self._commits.latest.get(one) != place.position
+            if place.position is not None and self._commits.latest.get(one) != place.position
         }
         for place in unsure.values():
             place.look_up_commit()

@@ -119,6 +119,31 @@ def test_what_was_not_committed_is_handed_out_again_after_a_rebalance(
     run(story())
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_commit_covers_nothing_that_was_let_go_of_while_the_partition_was_away(
+    run: Any, comes_back: bool
+) -> None:
+    """Who has asked for more meanwhile may have dropped what it had of a partition that was not its own."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            group = double.groups.group("g")
+            async with Consumer(double.servers, topics=["t"], **BY_HAND) as consumer:
+                assert len(await take(consumer, 20)) == 20
+                await begin_a_rebalance(double, group, consumer)
+                if comes_back:
+                    assert await consumer.poll(0) == []
+                await until(lambda: consumer.assignment() == {T0})
+                await consumer.commit()
+                assert group.offsets.get(T0, (0, ""))[0] == (0 if comes_back else 20)
+                if comes_back:
+                    assert await take(consumer, 20) == list(range(20))
+
+    run(story())
+
+
 @pytest.mark.parametrize("at", [5, 20])
 def test_where_the_caller_goes_on_after_a_rebalance_is_its_own_choice(run: Any, at: int) -> None:
     """Offsets may be kept elsewhere."""
