@@ -69,6 +69,7 @@ class Subscription:
         self._listener = RebalanceListener()
         self._parked: dict[TopicPartition, tuple[PartitionPosition, int]] = {}
         self._returned: dict[TopicPartition, PartitionPosition] = {}  # since the caller last came back
+        self._dropped_places: dict[TopicPartition, PartitionPosition] = {}  # by assign(), to be committed yet
         self._commits = Commits()
         fetcher.on_made_again = self._forget_commits
         self._is_assigned = False
@@ -110,6 +111,12 @@ class Subscription:
             raise ValueError("assign() and subscribe() exclude each other: take another consumer")
         chosen = set(as_partitions(partitions))
         self._is_assigned = True
+        if self._config.enable_auto_commit and self._config.group is not None:
+            for one, place in self._fetcher.places.items():
+                if one not in chosen and place.position is not None:
+                    place.is_paused = False
+                    place.go_on()
+                    self._dropped_places[one] = place
         self._adopt(chosen)
 
     def subscribe(
@@ -184,6 +191,7 @@ class Subscription:
                 await self._commits.write(commit, deadline)
             finally:
                 for partition, offset in commit.accepted.items():
+                    self._dropped_places.pop(partition, None)
                     place = self.places.get(partition)
                     if place is not None and place.processed is not None and place.processed < offset:
                         place.done_up_to(offset, offsets[partition].leader_epoch)
@@ -192,14 +200,28 @@ class Subscription:
         """Commit what the caller is done with, as far as it is not committed yet."""
         deadline = self._cluster.deadline(timeout_ms)
         async with self._commits.turn(deadline):
+            places = {**self._dropped_places, **self.places}
             offsets = {
                 partition: CommittedOffset(place.processed, leader_epoch=place.processed_epoch)
-                for partition, place in self.places.items()
+                for partition, place in places.items()
                 if place.processed is not None and self._commits.latest.get(partition) != place.processed
             }
             if offsets and self._config.group is not None:
                 commit = Commit(self._cluster, self._config.group, offsets, self.member_to_commit())
-                await self._commits.write(commit, deadline, once=once)
+                try:
+                    await self._commits.write(commit, deadline, once=once)
+                finally:
+                    self._let_go(commit.unknown)
+            self._let_go(
+                one
+                for one, place in self._dropped_places.items()
+                if place.processed == place.position == self._commits.latest.get(one)
+            )
+
+    def _let_go(self, partitions: Iterable[TopicPartition]) -> None:
+        """Of these nothing is to be committed any more, if they were dropped."""
+        for one in list(partitions):
+            self._dropped_places.pop(one, None)
 
     def member_to_commit(
         self,
@@ -270,7 +292,11 @@ class Subscription:
         if partitions == set(before):
             return
         self._dropped(set(before) - partitions)
-        self._fetcher.assign({one: before.get(one) or PartitionPosition(one) for one in sorted(partitions)})
+        places = {one: before.get(one) or self._dropped_places.pop(one, None) for one in sorted(partitions)}
+        for one, place in places.items():
+            if place is None:
+                self._commits.latest.pop(one, None)
+        self._fetcher.assign({one: place or PartitionPosition(one) for one, place in places.items()})
 
     async def _revoked(self, partitions: set[TopicPartition]) -> None:
         if self._config.enable_auto_commit:
