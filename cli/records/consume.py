@@ -230,9 +230,12 @@ class Reading:
         mine = consumer.assignment()
         if not mine:
             return False  # the group is still rebalancing
-        for partition in mine:
-            if await consumer.position(partition) < ends.get(partition, 0):
-                return False
+        try:
+            for partition in mine:
+                if await consumer.position(partition) < ends.get(partition, 0):
+                    return False
+        except ValueError:  # it went to another member while a position was waited for
+            return False
         return True
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..console import WrongUsage
+from ..console import Failure, WrongUsage
 from .text import Format, encoded, from_text, packed
 
 CHUNK_BYTES = 1 << 16
@@ -142,14 +142,22 @@ async def _read(file: int) -> bytes:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[bytes] = loop.create_future()
 
-    def tell(chunk: bytes) -> None:
-        if not answer.done():
+    def tell(chunk: bytes, trouble: OSError | None) -> None:
+        if answer.done():
+            return
+        if trouble is None:
             answer.set_result(chunk)
+        else:
+            answer.set_exception(Failure(f"the input cannot be read: {trouble.strerror or trouble}"))
 
     def work() -> None:
-        chunk = os.read(file, CHUNK_BYTES)
+        chunk, trouble = b"", None
+        try:
+            chunk = os.read(file, CHUNK_BYTES)
+        except OSError as error:
+            trouble = error
         if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, chunk)
+            loop.call_soon_threadsafe(tell, chunk, trouble)
 
     threading.Thread(target=work, daemon=True, name="reads the input").start()
     return await answer
