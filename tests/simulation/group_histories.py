@@ -10,7 +10,6 @@ The brokers are real, and so are the consumers; a seed repeats a history. What m
 Left to others: the brokers and their world (simulation/), the protocol of members (test_membership.py).
 """
 
-import argparse
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -188,6 +187,8 @@ CALM = (Member.poll, Member.iterate, Member.batches, Member.commit, Member.resum
 class GroupWorld:
     """Three brokers, a topic that is written to, and the group that reads it, under one seed."""
 
+    kind: type[Member] = Member
+
     def __init__(self, seed: int) -> None:
         self.loop, self.draw = SimLoop(seed), Random(seed)
         self.trace = Trace(self.loop.time)
@@ -293,7 +294,7 @@ class GroupWorld:
         elif what == "broker":
             id = self.draw.choice(BROKERS)
             if all(map(self.cluster.lives, BROKERS)):
-                self.cluster.crash(id)
+                self.cluster.crash(id, vanishes=self.draw.random() < 0.3)
                 self.loop.call_later(self.draw.choice((0.2, 4.0)), self.cluster.start, id)
         elif at_work and what in ("leave", "die", "still"):
             member = self.draw.choice(at_work)
@@ -310,7 +311,7 @@ class GroupWorld:
     def _join(self) -> None:
         self.born += 1
         free = sorted({f"seat-{n}" for n in range(MEMBERS_MAX + 1)} - {one.seat for one in self.members})
-        self.members.append(Member(self, self.born, self.draw.choice(free) if self.has_seats else None))
+        self.members.append(self.kind(self, self.born, self.draw.choice(free) if self.has_seats else None))
 
     async def _prepare(self) -> None:
         async with asyncio.timeout(END_S), Admin(BOOTSTRAP, random=Random(1)) as admin:
@@ -350,20 +351,3 @@ class GroupWorld:
         facts = " ".join(f"{key}={value}"[:300] for key, value in sorted(event.items()) if key != "exc_info")
         self.trace.note(f"{current_host().name}: {name} {facts}".rstrip())
         raise structlog.DropEvent
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Random histories of a consumer group.")
-    parser.add_argument("--seed", type=int, default=1, help="the first one")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--trace", type=int, default=0, help="lines of the trace that are shown")
-    given = parser.parse_args()
-    for seed in range(given.seed, given.seed + given.seeds):
-        world = GroupWorld(seed)
-        told = "; ".join(world.run(given.steps)[:2]) or "as it must be"
-        print(
-            f"seed {seed}: {world.born} members, {world.loop.now:.0f} s of virtual time: {told}", flush=True
-        )
-        if given.trace:
-            print(*world.trace.lines[-given.trace :], sep="\n")
