@@ -16,12 +16,16 @@ from ...base.types import TopicPartition
 SEED = 0x9747B28C
 M = 0x5BD1E995
 MASK = 0xFFFFFFFF
+REMEMBERED_BYTES_MAX = 256  # larger keys would stay in memory, thousands of them
 _WORD = Struct("<I")
 
 
-@lru_cache(maxsize=4096)
 def murmur2(data: bytes) -> int:
     """Kafka's murmur2 as an unsigned 32-bit integer."""
+    return _remembered(data) if len(data) <= REMEMBERED_BYTES_MAX else _murmur2(data)
+
+
+def _murmur2(data: bytes) -> int:
     length = len(data)
     h = SEED ^ length
     end = length & ~3
@@ -33,6 +37,9 @@ def murmur2(data: bytes) -> int:
         h = (h ^ int.from_bytes(tail, "little")) * M & MASK
     h = (h ^ (h >> 13)) * M & MASK
     return h ^ (h >> 15)
+
+
+_remembered = lru_cache(maxsize=4096)(_murmur2)
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:

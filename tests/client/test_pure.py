@@ -1,6 +1,7 @@
 """The rules without a socket: partitioner, serializers, batches, positions, view, config."""
 
 from random import Random
+from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -45,6 +46,15 @@ T0 = TopicPartition("t", 0)
 def test_murmur2_is_javas(key: bytes, signed: int) -> None:
     assert murmur2(key) == signed & 0xFFFFFFFF
     assert partition_for_key(key, 7) == (signed & 0x7FFFFFFF) % 7
+
+
+@pytest.mark.parametrize(("size", "kept"), [(16, 1), (1 << 16, 0)])
+def test_large_keys_do_not_stay_in_memory(size: int, kept: int) -> None:
+    """What keys hash to is remembered, of thousands of them: that held large keys beyond buffer_memory."""
+    key = bytes(size - 8) + b"its only"
+    before = getrefcount(key)
+    assert partition_for_key(key, 7) in range(7)
+    assert getrefcount(key) == before + kept
 
 
 def test_the_keyless_stay_until_a_batch_is_full() -> None:

@@ -67,8 +67,8 @@ class Copier(Member):
                             COPIES, b"%d:%d" % (one.partition, one.offset), partition=one.offset % 2
                         )
                         await asyncio.sleep(self.draw.choice((0, 0, 0.01)))
-                    await asyncio.sleep(self.draw.choice((0, 0, 0, 0.3, 2.0)))
-                    if self.draw.random() < 0.1:
+                    await asyncio.sleep(self.draw.choice((0, 0, 0, 0.3, 2.0)) * self.dawdles)
+                    if self.draw.random() < 0.1 * self.dawdles:
                         raise LookupError("it changes its mind")
                     await producer.send_offsets(ends, self.consumer.group_metadata(ends))
             return
@@ -105,6 +105,11 @@ class Copier(Member):
                 for tp, one in found.items():
                     self.consumer.seek(tp, one.offset if one is not None else 0)
                 return
+
+    @property
+    def dawdles(self) -> bool:
+        """Whether there is time to dawdle: at the end all is to be copied soon."""
+        return not self.world.is_calm
 
     @property
     def generation(self) -> int:
