@@ -299,18 +299,31 @@ class Subscription:
         self._fetcher.assign({one: place or PartitionPosition(one) for one, place in places.items()})
 
     async def _revoked(self, partitions: set[TopicPartition]) -> None:
+        """Nothing more of them is handed out from now on: whoever has them next would get it again."""
+        places = {one: place for one, place in self._fetcher.places.items() if one in partitions}
+        for place in places.values():
+            place.is_withheld = True
+            if place.position is not None:
+                place.go_on()
+        self._dropped(partitions)
+        try:
+            await self._commit_and_tell(partitions)
+        except BaseException:
+            self._hand_out(places.values())  # the member may keep them
+            raise
+        for one, place in places.items():
+            if place.position is not None:
+                place.go_on()
+                self._parked[one] = (place, self._generation)
+        self._adopt(set(self._fetcher.places) - partitions)
+
+    async def _commit_and_tell(self, partitions: set[TopicPartition]) -> None:
         if self._config.enable_auto_commit:
             try:
                 await self.commit_processed(COMMIT_ON_REVOKE_MS)
             except ApiError as trouble:
                 log.warning("commit_failed", group=self._config.group, reason=str(trouble))
         await _tell(self._listener.on_partitions_revoked, partitions)
-        for one in partitions:
-            place = self._fetcher.places.get(one)
-            if place is not None and place.position is not None:
-                place.go_on()
-                self._parked[one] = (place, self._generation)
-        self._adopt(set(self._fetcher.places) - partitions)
 
     async def _lost(self, partitions: set[TopicPartition]) -> None:
         self._parked.clear()

@@ -8,7 +8,7 @@ from strandline.client import Consumer, RebalanceListener, TopicPartition
 from strandline.protocol.apis import Api
 from tests.client.broker_harness import Double
 from tests.client.numbered import fill, take
-from tests.client.test_consumer import GROUP
+from tests.client.test_consumer import GROUP, T0
 from tests.client.test_membership import begin_a_rebalance, until
 
 BEATS = 5
@@ -52,4 +52,34 @@ def test_heartbeats_go_on_while_a_listener_is_at_work(run: Any, long: str) -> No
         return sum(api == Api.HEARTBEAT for api, _ in double.brokers[1].requests)
 
     double: Any = None
+    run(story())
+
+
+def test_nothing_of_a_partition_is_handed_out_while_its_revocation_is_told(run: Any) -> None:
+    """What the listener commits is where the next owner begins: it would get the same records."""
+
+    class Committing(RebalanceListener):
+        async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+            for _ in range(2):
+                if not handed:
+                    assert await consumer.poll(50) == []
+            handed.append(await consumer.position(T0))
+
+    handed: list[int] = []
+
+    async def story() -> None:
+        nonlocal consumer
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, range(20))
+            group = double.groups.group("g")
+            consumer = Consumer(double.servers, topics=["t"], listener=Committing(), **GROUP)
+            async with consumer:
+                assert await take(consumer, 5) == list(range(5))
+                await begin_a_rebalance(double, group, consumer)
+                assert handed == [5]
+                await until(consumer.assignment)
+                assert await take(consumer, 15) == list(range(5, 20))
+
+    consumer: Any = None
     run(story())

@@ -4,7 +4,7 @@ still, poll, iterate and take batches, commit, seek, pause and give up waiting, 
 The brokers are real, and so are the consumers; a seed repeats a history. What must hold:
 - a record is handed out after the one before it, unless the caller has sought or the partition was assigned
   anew; then it begins no later than the first record that nobody has done;
-- nothing of a partition is handed out between the end of its revocation and its next assignment;
+- nothing of a partition is handed out between its revocation and its next assignment;
 - what is committed was done before, all of it, by whomever;
 - in the end every record was done.
 Left to others: the brokers and their world (simulation/), the protocol of members (test_membership.py).
@@ -52,10 +52,10 @@ class Ear(RebalanceListener):
 
     async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
         member = self.member
+        self.on_partitions_lost(partitions)
         await asyncio.sleep(member.draw.choice((0, 0, 0.1, 1.0)))
         if not member.world.commits_itself and member.draw.random() < 0.7:
             await member.allowed(member.consumer.commit())
-        self.on_partitions_lost(partitions)
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
         self.member.turns.update(partitions)
