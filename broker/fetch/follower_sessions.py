@@ -4,7 +4,7 @@ Silence about a partition also means: "I still hold everything before the offset
 costs no work per partition: the leader reads the session's pulse when it needs to know
 (replication/progress.py). A fetch also handles partitions whose ISR the follower is not in, because its
 fetches may let it join.
-A follower has one session, until it begins another.
+A follower has one session, until it begins another; one of Apache Kafka has one for each of its connections.
 Left to others: what any session does (sessions.py), the follower's side (follower/round.py).
 """
 
@@ -14,6 +14,7 @@ from ...base.types import BrokerId
 from ...protocol.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from ...protocol.messages.fetch import FetchRequest, PartitionData
 from ...replication.progress import Pulse
+from ..network.exchange import Channel
 from ..replicas.partition import Partition
 from ..replicas.shared import ReplicaShared
 from .read import FetchSource
@@ -105,26 +106,38 @@ def _is_at_end(entry: Followed) -> bool:
     return is_led and asked.fetch_offset == partition.log.end_offset
 
 
+Lane = tuple[BrokerId, Channel | None]  # a follower, and its connection if it is one of Apache Kafka
+
+
 class FollowerSessions:
-    """The session of each follower."""
+    """The session of each follower. One of Apache Kafka has one for each of its fetching threads, which ends
+    with its connection: one thread's must not end another's.
+    """
 
     def __init__(self, shared: ReplicaShared) -> None:
         self._shared = shared
-        self._of: dict[BrokerId, FollowerSession] = {}
+        self._of: dict[Lane, FollowerSession] = {}
+        self._tied: set[Lane] = set()  # those that end with their connections
         self._ids = count(1)
         shared.on_brokers.subscribe(self.keep_only)
 
-    def of(self, fetcher: FetchSource, request: FetchRequest) -> FollowerSession | None:
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def of(self, fetcher: FetchSource, request: FetchRequest, channel: Channel) -> FollowerSession | None:
         """The session of this fetch, a new one if it asks for that, None if it wants none. Raises if the
         follower's session is unknown or its epoch is not the next.
         """
-        held = self._of.get(fetcher.replica)
+        lane: Lane = fetcher.replica, channel if fetcher.is_kafkas else None
+        held = self._of.get(lane)
         if request.session_epoch in (FIRST_EPOCH, NO_SESSION_EPOCH):
             if held is not None and (request.session_epoch == FIRST_EPOCH or held.id == request.session_id):
-                self._of.pop(fetcher.replica).close()
+                self._of.pop(lane).close()
             if request.session_epoch == NO_SESSION_EPOCH:
                 return None
-            held = self._of[fetcher.replica] = FollowerSession(next(self._ids), fetcher, self._shared)
+            self._end_other_kinds(lane)
+            held = self._of[lane] = FollowerSession(next(self._ids), fetcher, self._shared)
+            self._tie(lane)
         elif held is None or held.id != request.session_id or held.fetcher.incarnation != fetcher.incarnation:
             raise FetchSessionIdNotFound()
         elif request.session_epoch != held.next_epoch:
@@ -132,7 +145,28 @@ class FollowerSessions:
         held.next_epoch = held.next_epoch % EPOCH_MAX + 1
         return held
 
+    def _end_other_kinds(self, lane: Lane) -> None:
+        """A broker id has become one of Kafka, or of ours: what the former process had is over."""
+        for other in [each for each in self._of if each[0] == lane[0] and None in (each[1], lane[1])]:
+            self._of.pop(other).close()
+
+    def _tie(self, lane: Lane) -> None:
+        channel = lane[1]
+        if channel is None or lane in self._tied:
+            return
+        before = channel.at_end
+
+        def end() -> None:
+            before()
+            self._tied.discard(lane)
+            session = self._of.pop(lane, None)
+            if session is not None:
+                session.close()
+
+        self._tied.add(lane)
+        channel.at_end = end
+
     def keep_only(self, brokers: frozenset[BrokerId]) -> None:
         """Close the sessions of brokers that are not registered; one that returns begins a new session."""
-        for broker in [each for each in self._of if each not in brokers]:
-            self._of.pop(broker).close()
+        for lane in [each for each in self._of if each[0] not in brokers]:
+            self._of.pop(lane).close()

@@ -2,6 +2,7 @@
 
 When a partition has news, the fetch is woken. At the end of the loop turn it reads again, once, however many
 of its partitions have changed. A follower has at most one parked fetch: its next fetch completes this one.
+One of Apache Kafka has one for each of its connections.
 A follower that gets much data in every response is answered at most every few milliseconds (`Pace`), because
 each round costs both brokers the same, however much it carries.
 A follower that gets nothing because of the leader's throttle is woken when that lets more through.
@@ -14,7 +15,7 @@ from collections.abc import Callable
 
 from ...base.types import BrokerId
 from ...protocol.messages.fetch import FetchResponse, PartitionData
-from ..network.exchange import Exchange
+from ..network.exchange import Channel, Exchange
 from ..replicas.purgatory import Waiter
 from ..replicas.shared import ReplicaShared
 from .read import Reading
@@ -176,13 +177,15 @@ class Pace:
 
 
 class ParkedReplicas:
-    """Each follower's parked fetch and pace."""
+    """Each follower's parked fetch and pace. `channel`: the connection of a follower of Apache Kafka, whose
+    threads wait independently; None for our own.
+    """
 
     __slots__ = ("_gather_s", "_paces", "_parked")
 
     def __init__(self, gather_s: float) -> None:
         self._gather_s = gather_s
-        self._parked: dict[BrokerId, ParkedFetch] = {}
+        self._parked: dict[BrokerId, dict[Channel | None, ParkedFetch]] = {}
         self._paces: dict[BrokerId, Pace] = {}
 
     def pace_of(self, follower: BrokerId) -> Pace:
@@ -192,12 +195,20 @@ class ParkedReplicas:
             pace = self._paces[follower] = Pace(self._gather_s)
         return pace
 
-    def put(self, follower: BrokerId, parked: ParkedFetch) -> None:
+    def put(self, follower: BrokerId, parked: ParkedFetch, channel: Channel | None = None) -> None:
         """This is the parked fetch of `follower`."""
-        self._parked[follower] = parked
+        there = self._parked.setdefault(follower, {})
+        for gone in [each for each, other in there.items() if other.slot is None]:
+            del there[gone]
+        there[channel] = parked
+
+    def next_came(self, follower: BrokerId, channel: Channel | None) -> None:
+        """Answer the parked fetch of `follower`, if there is one: its next fetch has come."""
+        parked = self._parked.get(follower, {}).pop(channel, None)
+        if parked is not None:
+            parked.finish()
 
     def supersede(self, follower: BrokerId) -> None:
-        """Answer the parked fetch of `follower`, if there is one: its next fetch has come, or news for it."""
-        parked = self._parked.pop(follower, None)
-        if parked is not None:
+        """Answer what `follower` has parked: there is news for it."""
+        for parked in self._parked.pop(follower, {}).values():
             parked.finish()

@@ -10,7 +10,7 @@ Left to others: the message around it (handlers/fetch.py), the wait (parked.py).
 from collections.abc import Callable
 from uuid import UUID
 
-from ...base.types import NO_EPOCH, BrokerId, Incarnation, TopicPartition
+from ...base.types import KAFKAS, NO_EPOCH, BrokerId, Incarnation, TopicPartition
 from ...base.values import dataclass
 from ...protocol.errors import ApiError, ErrorCode, NotLeaderOrFollower
 from ...protocol.messages.fetch import (
@@ -39,6 +39,13 @@ class FetchSource:
     replica: BrokerId
     incarnation: Incarnation
     is_replica: bool = True  # not a property: it is asked for a dozen times in every fetch
+
+    @property
+    def is_kafkas(self) -> bool:
+        """Whether it is a follower of Apache Kafka, which may fetch in several threads, each at a connection
+        of its own (num.replica.fetchers).
+        """
+        return self.is_replica and not -1 < self.incarnation < KAFKAS
 
 
 CONSUMER = FetchSource(BrokerId(-1), Incarnation(-1), is_replica=False)

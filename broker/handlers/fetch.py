@@ -86,7 +86,7 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
     if not parked.park(shared, now() + wait_ms / 1000):
         return respond(found or reading.read())
     if fetcher.is_replica:
-        broker.parked.put(fetcher.replica, parked)
+        broker.parked.put(fetcher.replica, parked, exchange.channel if fetcher.is_kafkas else None)
     if session is not None:
         session.waiting = parked
     if held:
@@ -124,8 +124,8 @@ def _session(
     """The fetch session, updated by this request; None if there is none."""
     session: FetchSession | None
     if fetcher.is_replica:
-        broker.parked.supersede(fetcher.replica)
-        session = broker.sessions.of(fetcher, request)
+        broker.parked.next_came(fetcher.replica, exchange.channel if fetcher.is_kafkas else None)
+        session = broker.sessions.of(fetcher, request, exchange.channel)
     else:
         session = broker.client_sessions.of(exchange, request)
     if session is None:

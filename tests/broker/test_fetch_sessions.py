@@ -296,6 +296,33 @@ def test_a_log_start_that_moved_without_a_word_is_told(tmp_path: Path) -> None:
     with_peer(tmp_path, story)
 
 
+def test_each_thread_of_a_follower_of_kafka_has_its_session_and_its_wait(tmp_path: Path) -> None:
+    """Kafka's num.replica.fetchers: each fetches some of the partitions, at its own connection."""
+
+    kafkas = ReplicaState(replica_id=2, replica_epoch=77)
+
+    async def story(stage: Cluster, peer: Peer) -> None:
+        leader = stage.members[1]
+        other = Peer(await leader.connect("PLAINTEXT"))
+        for each in (peer, other):
+            assert (await each.full(0, replica_state=kafkas)).error_code == 0
+        waiting = peer.send(replica_state=kafkas, max_wait_ms=LONG_MS)
+        for _ in range(3):
+            assert (await other.next(replica_state=kafkas)).error_code == 0
+        assert not cast(Any, waiting).done(), "what another thread fetches does not answer it"
+        await append(stage)
+        assert fetched(await waiting).records
+        assert peer.id != other.id and len(leader.parts.sessions) == 2
+        await other.connection.close()
+        await until(lambda: len(leader.parts.sessions) == 1)
+        assert len(leader.partition.parked) == 1
+        assert (await peer.next(1, replica_state=kafkas)).error_code == 0
+        await peer.full(1)
+        assert len(leader.parts.sessions) == 1, "the id is one of ours now"
+
+    with_peer(tmp_path, story)
+
+
 def test_brokers_that_are_gone_keep_no_session(tmp_path: Path) -> None:
     async def story(stage: Cluster, peer: Peer) -> None:
         await peer.full(0)

@@ -13,6 +13,7 @@ SETTINGS = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "6",
     "offsets.topic.replication.factor": "2",
+    "num.replica.fetchers": "2",
 }
 
 
