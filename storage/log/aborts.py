@@ -8,10 +8,12 @@ Left to others: one segment's index (segment/transaction_index.py), which transa
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from operator import attrgetter
 
 import structlog
 
+from ..disk import Disk
 from ..segment.segment import Segment
 from ..segment.transaction_index import Aborted, DamagedIndex
 from . import producer_snapshots
@@ -125,13 +127,18 @@ class Aborts:
         end = next(
             (each.base_offset for each in chain.segments if each.base_offset > segment.base_offset), NEVER
         )
-        ended = producer_snapshots.rebuild(
-            chain.disk, chain.directory, ProducerStates(PRODUCERS_MAX), chain.segments, end,
-            before=segment.base_offset,
-        )  # fmt: skip
-        return [
-            aborted(each) for each in ended if not each.committed and each.last_offset >= segment.base_offset
-        ]
+        return made_again(chain.disk, chain.directory, chain.segments, segment.base_offset, end)
+
+
+def made_again(
+    disk: Disk, directory: str, segments: Sequence[Segment], base: int, end: int, *, apart: bool = False
+) -> list[Aborted]:
+    """The index of the segment in [base, end), from the log. With `apart` it opens its own files. Blocking.
+    Raises OSError or CorruptBatch.
+    """
+    producers = ProducerStates(PRODUCERS_MAX)
+    ended = producer_snapshots.rebuild(disk, directory, producers, segments, end, before=base, apart=apart)
+    return [aborted(each) for each in ended if not each.committed and each.last_offset >= base]
 
 
 def aborted(ended: Ended) -> Aborted:

@@ -79,6 +79,17 @@ class TransactionIndex:
                 file.close()
 
     @property
+    def is_as_long_as_expected(self) -> bool:
+        """Whether the file has so many entries as `expect` has said, by its size. Raises OSError."""
+        if not self._disk.exists(self.path):
+            return False
+        file = self._disk.open(self.path)
+        try:
+            return file.size() == self._count * ABORTED_ENTRY.size
+        finally:
+            file.close()
+
+    @property
     def count(self) -> int:
         """How many entries it has; -1 if that is not known yet, 0 if it is known to have none."""
         if self._fields is not None:
