@@ -52,10 +52,12 @@ class Ear(RebalanceListener):
 
     async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
         member = self.member
-        self.on_partitions_lost(partitions)
+        for one in partitions:
+            member.at.pop(one, None)
         await asyncio.sleep(member.draw.choice((0, 0, 0.1, 1.0)))
         if not member.world.commits_itself and member.draw.random() < 0.7:
             await member.allowed(member.consumer.commit())
+        member.turns.update(partitions)  # not before: what it has let go of by then it was done with
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
         self.member.turns.update(partitions)
