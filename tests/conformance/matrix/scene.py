@@ -45,6 +45,16 @@ class Scene:
         self.ours.create_topic(name, partitions)
         return name
 
+    def apart(self, topic: str, internal: str, name: str) -> str:
+        """A name like this that is coordinated by another broker than leads partition 0 of the topic."""
+        leader = self.cluster.leader(topic, 0)
+        names = (f"{name}-{n}" for n in range(INTERNAL_PARTITIONS * 10))
+        return next(
+            one
+            for one in names
+            if self.cluster.leader(internal, partition_of(one, INTERNAL_PARTITIONS)) != leader
+        )
+
     def strike(self, topic: str, internal: str, of: str) -> None:
         """Kill who leads partition 0 of the topic, or who coordinates `of`; return when another one does."""
         place = (topic, 0) if self.event == LEADER else (internal, partition_of(of, INTERNAL_PARTITIONS))
