@@ -63,8 +63,10 @@ def make_room(disk: Disk, directory: str, first: int) -> None:
     So does what an earlier cleaning has written and could not `discard`: it would be taken for this one's.
     """
     names = disk.listdir(directory)
-    _unlink(disk, directory, (n for n in names if _is_marked(n, DELETED) and int(n[:20]) >= first))
-    _unlink(disk, directory, (n for n in names if n.endswith(CLEANED)))
+    stale = [n for n in names if (_is_marked(n, DELETED) and int(n[:20]) >= first) or n.endswith(CLEANED)]
+    _unlink(disk, directory, stale)
+    if stale:
+        disk.sync_dir(directory)  # no power loss brings them back beside what the swaps will have renamed
 
 
 def discard(disk: Disk, directory: str) -> None:
@@ -94,32 +96,41 @@ def finish_swaps(disk: Disk, directory: str) -> None:
     # a swap without its .log did not count yet, or is from a broker that renames indexes last
     logs = {name for name in leftovers - deleted if name[20:] in (f"{LOG}{CLEANED}", f"{LOG}{SWAP}")}
     if logs and deleted:
-        leftovers -= _undo(disk, directory, min(int(name[:20]) for name in logs))
+        leftovers -= _undo(disk, directory, {int(name[:20]) for name in logs})
     for name in sorted(leftovers):
         clear(disk, f"{directory}/{name}")
     if unfinished or swapped or deleted or gone:
         disk.sync_dir(directory)
 
 
-def _undo(disk: Disk, directory: str, first: int) -> set[str]:
-    """Give the old segments from `first` on their names back; returns the `.deleted` names that are gone.
+def _undo(disk: Disk, directory: str, begun: set[int]) -> set[str]:
+    """Give the old segments of swaps that `begun` at these offsets, and do not count, their names back;
+    returns the `.deleted` names that are gone.
 
-    The swap does not count, and yet old segments were renamed: the file system persisted the renames in
-    another order. Segments that an earlier swap replaced stay away: the segment that it made covers them,
-    and may begin before `first`, where a cleaning that failed could not discard what it had written.
-    So does what was cut or retired, before or during the cleaning (GONE): it may be another history's.
+    Old segments were renamed all the same: the file system persisted the renames in another order. Others
+    stay away, which a Kafka that died may have left, too:
+    - what the segment before it covers. That one may begin before the first of `begun`, where a cleaning
+      that failed could not discard what it had written;
+    - what an earlier swap replaced, though what it kept may end long before: the segment at its place is
+      there and `.deleted`. Of a swap that does not count it is one of them (`make_room`);
+    - what was cut or retired, before or during the cleaning: it may be another history's. Ours says so
+      (GONE); of Kafka's it is told by its place behind the last segment, which is never cleaned.
     """
-    names, restored, end = set(disk.listdir(directory)), set[str](), first
+    first, names, restored, end = min(begun), set(disk.listdir(directory)), set[str](), min(begun)
     if before := [int(name[:20]) for name in names if name[20:] == LOG and int(name[:20]) < first]:
         end = max(end, _end_offset(disk, f"{directory}/{file_name(max(before), LOG)}", max(before)))
+    known = {int(name[:20]) for name in names if name[20:] in (LOG, f"{LOG}{GONE}{DELETED}")}
+    last, is_replaced = max(known, default=first), False
     for base in sorted({int(name[:20]) for name in names if name[20:] in (LOG, f"{LOG}{DELETED}")}):
-        path = f"{directory}/{file_name(base, LOG)}"
-        if base >= first:
-            if file_name(base, LOG) in names:
-                end = max(end, _end_offset(disk, path, base))
-            elif base >= end:
-                end = max(end, _end_offset(disk, f"{path}{DELETED}", base))
-                restored |= _give_back(disk, directory, base, names)
+        path, is_away = f"{directory}/{file_name(base, LOG)}", f"{file_name(base, LOG)}{DELETED}" in names
+        if base < first:
+            continue
+        if file_name(base, LOG) in names:
+            end, is_replaced = max(end, _end_offset(disk, path, base)), is_away
+        elif base >= end and base < last and (base in begun or not is_replaced):
+            is_replaced = False
+            end = max(end, _end_offset(disk, f"{path}{DELETED}", base))
+            restored |= _give_back(disk, directory, base, names)
     if restored:
         disk.sync_dir(directory)  # before the traces of the swap go: a start that dies here does this again
     for stem in {name[:20] for name in restored}:

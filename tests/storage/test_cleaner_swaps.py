@@ -296,3 +296,68 @@ def test_names_that_the_next_swap_needs_are_free() -> None:
             )
     make_room(cast(Disk, disk), DIRECTORY, 0)
     assert disk.listdir(DIRECTORY) == kept
+
+
+# --- what Kafka leaves ------------------------------------------------------------------------------
+
+
+def kafka_swapped(disk: MemoryDisk, bases: list[int], kept: list[Batch]) -> None:
+    """Kafka has put `kept` in place of these segments, as we do; their files go a minute later."""
+    for base in bases:
+        for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
+            path = f"{DIRECTORY}/{file_name(base, suffix)}"
+            disk.rename(path, f"{path}{DELETED}")
+    for suffix in (INDEX, TIME_INDEX):
+        disk.files[f"{DIRECTORY}/{file_name(bases[0], suffix)}"] = bytearray()
+    disk.files[f"{DIRECTORY}/{file_name(bases[0], LOG)}"] = bytearray(b"".join(map(encode, kept)))
+
+
+@pytest.mark.parametrize("at", [0, 8])
+def test_what_a_swap_of_kafka_replaced_stays_away_though_it_died_in_the_next_cleaning(at: int) -> None:
+    """What was kept ends long before the segments that it replaced do."""
+    disk = old_log()
+    kafka_swapped(disk, [0, 4], [SEGMENTS[0][2]])
+    kafka_swapped(disk, [8], [SEGMENTS[2][3]])
+    before = batches_of(disk)
+    disk.files[f"{DIRECTORY}/{file_name(at, LOG)}{CLEANED}"] = bytearray(encode(SEGMENTS[0][2]))
+    finish_swaps(cast(Disk, disk), DIRECTORY)
+    assert batches_of(disk) == before
+    assert not any(name.endswith((CLEANED, DELETED)) for name in disk.listdir(DIRECTORY))
+
+
+def test_a_tail_that_kafka_has_cut_stays_away_though_it_died_in_a_cleaning() -> None:
+    """Its records are of a history that others have replaced; the active segment is never cleaned."""
+    disk = old_log()
+    for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
+        path = f"{DIRECTORY}/{file_name(12, suffix)}"
+        disk.rename(path, f"{path}{DELETED}")
+    before = batches_of(disk)
+    disk.files[f"{DIRECTORY}/{file_name(0, LOG)}{CLEANED}"] = bytearray()
+    finish_swaps(cast(Disk, disk), DIRECTORY)
+    assert batches_of(disk) == before
+
+
+def test_of_several_swaps_each_is_undone_by_itself() -> None:
+    """Power was lost: nothing of the first has reached the medium, the second has, and of the third what was
+    renamed away.
+    """
+    disk = old_log()
+    kafka_swapped(disk, [4], [SEGMENTS[1][2]])
+    path = f"{DIRECTORY}/{file_name(8, LOG)}"
+    disk.rename(path, f"{path}{DELETED}")
+    for base in (0, 8):
+        disk.files[f"{DIRECTORY}/{file_name(base, LOG)}{CLEANED}"] = bytearray()
+    finish_swaps(cast(Disk, disk), DIRECTORY)
+    assert batches_of(disk) == [*SEGMENTS[0], SEGMENTS[1][2], *SEGMENTS[2], *SEGMENTS[3]]
+
+
+def test_room_is_made_for_good_before_a_cleaning_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a loss of power could bring those files back beside the next swap's."""
+    disk, calls = old_log(), list[bool]()
+    stale = f"{DIRECTORY}/{file_name(0, LOG)}{DELETED}"
+    monkeypatch.setattr(disk, "sync_dir", lambda path: calls.append(disk.exists(stale)))
+    make_room(cast(Disk, disk), DIRECTORY, 0)
+    assert calls == [], "nothing was there"
+    disk.files[stale] = bytearray(b"of an earlier swap")
+    make_room(cast(Disk, disk), DIRECTORY, 0)
+    assert calls == [False]
