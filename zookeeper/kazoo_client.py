@@ -19,6 +19,7 @@ from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+from kazoo.security import Permissions
 
 from ..base.tasks import Tasks
 from .client import (
@@ -191,6 +192,11 @@ class KazooZkClient:
         """The names of the children, sorted."""
         names = await self._ask(lambda: self._client.get_children_async(path, watch=self._armed(path, watch)))
         return sorted(names)
+
+    async def is_open(self, path: str) -> bool:
+        """Whether everybody may do everything with a node, by its own ACL: none is inherited."""
+        entries, _ = await self._ask(lambda: self._client.get_acls_async(path))
+        return any(each.id.scheme == "world" and each.perms == Permissions.ALL for each in entries)
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         """All or nothing."""

@@ -192,6 +192,11 @@ class Tree:
 
     def __init__(self, nodes: dict[str, Any]) -> None:
         self.nodes = nodes
+        self.guarded: set[str] = set()
+
+    async def is_open(self, path: str) -> bool:
+        await self.get(path)
+        return path not in self.guarded
 
     async def get(self, path: str) -> tuple[bytes, None]:
         if path not in self.nodes:
@@ -272,6 +277,19 @@ async def test_a_quorum_that_has_a_hand_in_it(nodes: dict[str, Any]) -> None:
     (path,) = nodes
     nodes[path] |= {"kraftControllerEpoch": -1, "kraft_controller_id": -1}
     assert (await read(nodes)).quorum is None
+
+
+async def test_nodes_that_not_everybody_may_write_are_named() -> None:
+    """Kafka guards what it makes while zookeeper.set.acl holds: perhaps one topic only."""
+    nodes = {
+        "/brokers/topics/old": {},
+        "/brokers/topics/new": {},
+        "/brokers/topics/new/partitions/0/state": {},
+    }
+    tree = Tree({**nodes, "/controller_epoch": "", "/config/topics": None})
+    tree.guarded = {"/brokers/topics/new", "/brokers/topics/new/partitions/0/state", "/controller_epoch"}
+    found = await Reading(cast(Any, tree)).all()
+    assert set(found.guarded) == tree.guarded and "/config/topics" in found.unreadable
 
 
 async def test_nodes_that_cannot_be_read_are_named_and_end_nothing() -> None:

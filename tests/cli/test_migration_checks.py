@@ -133,6 +133,14 @@ def test_settings_of_security_keep_a_broker_from_starting() -> None:
     assert "What is secure today" in found.remedy and "server.properties" in found.remedy
 
 
+def test_nodes_that_only_kafka_may_write_are_in_the_way() -> None:
+    """Also when the setting that made them so is gone from all files."""
+    found = only(znodes(guarded=("/brokers/topics/orders", "/controller_epoch")), "znodes_guarded")
+    assert "2 nodes of ZooKeeper" in found.problem and "--zookeeper.acl=unsecure" in found.remedy
+    set_by = only(with_settings(zookeeper_set_acl="true"), "setting_not_served")
+    assert set_by.remedy == found.remedy
+
+
 def test_what_several_brokers_have_is_said_once() -> None:
     facts = fit(brokers={f"broker {id}": given(id, authorizer_class_name="a.B") for id in IDS})
     assert only(facts, "setting_not_served").values["brokers"] == ["broker 1", "broker 2", "broker 3"]

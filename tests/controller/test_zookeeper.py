@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.connection import STOP_CONNECTING, ConnectionHandler
+from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from strandline.local.processes import machine_is_slower
 from strandline.zookeeper.client import (
@@ -68,6 +69,18 @@ async def test_many_nodes_are_read_in_one_answer(hosts: str, open_session: Any) 
         assert found[-1] is not None and found[-1][1].owner == zk.session_id
         with pytest.raises(AssertionError):
             await zk.get_many(["/many"] * (TOGETHER_MAX + 1))
+
+
+async def test_a_node_tells_whether_everybody_may_change_it(hosts: str, open_session: Any) -> None:
+    """As Kafka closes them: everybody may read, one user may do the rest. No node inherits it."""
+    async with open_session(hosts) as zk:
+        await zk.multi([Create("/closed", b""), Create("/closed/below", b"")])
+        assert await zk.is_open("/") and await zk.is_open("/closed")
+        rights = [make_digest_acl("kafka", "secret", all=True), *READ_ACL_UNSAFE]
+        await asyncio.to_thread(zk._client.set_acls, "/closed", rights)
+        assert not await zk.is_open("/closed") and await zk.is_open("/closed/below")
+        with pytest.raises(NoNode):
+            await zk.is_open("/none")
 
 
 def test_a_write_without_a_version_is_refused() -> None:

@@ -1,16 +1,17 @@
-"""Reads what Kafka keeps in ZooKeeper and its brokers do not tell: quotas, ACLs, passwords, tokens, and what
-a quorum of controllers (KRaft) has left there.
+"""Reads what Kafka keeps in ZooKeeper and its brokers do not tell: quotas, ACLs, passwords, tokens, what a
+quorum of controllers (KRaft) has left there, and which nodes not everybody may write.
 
 Nothing is written. A node that is not there has nothing; one that may not be read is listed.
 Left to others: what follows from it (checks_settings.py, checks_security.py, checks_state.py).
 """
 
 import asyncio
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 from pydantic import Field
 
+from ....base.types import TopicPartition
 from ....zookeeper import documents
 from ....zookeeper.client import NoNode, ZkClient, ZkError
 from ....zookeeper.documents import BadDocument, Document, parse
@@ -28,6 +29,13 @@ SCRAM = "SCRAM-"
 NODES_AT_ONCE = 100
 
 D = TypeVar("D", bound=Document)
+
+
+class Nodes(ZkClient, Protocol):
+    """A session that also knows of a node's ACL."""
+
+    async def is_open(self, path: str) -> bool:
+        """Whether everybody may do everything with it. Raises ZkError."""
 
 
 class QuorumDocument(Document):
@@ -62,7 +70,7 @@ async def ask_znodes(hosts: str, wait_s: float) -> Znodes:
 class Reading:
     """Reads the nodes one after another, and notes what cannot be read."""
 
-    def __init__(self, zk: ZkClient) -> None:
+    def __init__(self, zk: Nodes) -> None:
         self._zk = zk
         self._unreadable: dict[str, str] = {}
 
@@ -89,6 +97,7 @@ class Reading:
             await self._features(),
             await self._pending(),
             self._unreadable,
+            await self._guarded(),
         )
 
     async def _brokers(self) -> dict[int, Registered]:
@@ -147,6 +156,31 @@ class Reading:
                 found.append(path)
         deleted = await self._children(documents.DELETE_TOPICS)
         return (*found, *(f"{documents.DELETE_TOPICS}/{name}" for name in deleted))
+
+    async def _guarded(self) -> tuple[str, ...]:
+        """Of the nodes that brokers of ours write, those with which not everybody may do everything. Kafka
+        gives an ACL to what it makes while zookeeper.set.acl holds: each topic may differ.
+        """
+        paths = ["/", *documents.PERSISTENT_PATHS, documents.CONTROLLER_EPOCH, documents.PRODUCER_IDS]
+        for topic in await self._children(documents.TOPICS):
+            paths += (documents.topic_path(topic), documents.topic_config_path(topic))
+            paths.append(documents.state_path(TopicPartition(topic, 0)))
+        found = []
+        for at in range(0, len(paths), NODES_AT_ONCE):
+            some = paths[at : at + NODES_AT_ONCE]
+            opens = await asyncio.gather(*map(self._is_open, some))
+            found += [path for path, is_open in zip(some, opens, strict=True) if not is_open]
+        return tuple(found)
+
+    async def _is_open(self, path: str) -> bool:
+        """True also of what is not there, or does not tell: that is listed."""
+        try:
+            return await self._zk.is_open(path)
+        except NoNode:
+            pass
+        except (ZkError, TimeoutError) as error:
+            self._unreadable[path] = str(error) or type(error).__name__
+        return True
 
     # --- single nodes ------------------------------------------------------------------------------
 

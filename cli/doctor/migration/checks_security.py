@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ..findings import Finding, Fine, Severity, named, plural
 from .facts import MigrationFacts, Znodes
-from .remedies import OPEN
+from .remedies import OPEN, UNSECURE
 
 PLAIN = "PLAINTEXT"
 AUTHORIZER = "authorizer.class.name"
@@ -20,6 +20,7 @@ def check_security(facts: MigrationFacts) -> Iterator[Finding | Fine]:
     if facts.znodes is None:
         return
     yield from _listeners(facts, facts.znodes)
+    yield from _guarded(facts.znodes)
     yield from _rights(facts, facts.znodes)
     yield from _quotas(facts.znodes)
 
@@ -45,6 +46,22 @@ def _listeners(facts: MigrationFacts, znodes: Znodes) -> Iterator[Finding | Fine
         )
     if znodes.brokers and not secured:
         yield Fine("listeners", f"all listeners of {plural(len(znodes.brokers), 'broker')} are plain")
+
+
+def _guarded(znodes: Znodes) -> Iterator[Finding]:
+    """Also where zookeeper.set.acl holds no more: what was made under it stays as it is."""
+    if znodes.guarded:
+        yield Finding(
+            Severity.CRITICAL,
+            "znodes_guarded",
+            "ZooKeeper",
+            f"{plural(len(znodes.guarded), 'node')} of ZooKeeper may not be changed by everybody "
+            f"({named(znodes.guarded)}), and Strandline comes without a name: its brokers could neither "
+            "register nor write ISRs there",
+            UNSECURE,
+            (),
+            {"nodes": list(znodes.guarded)},
+        )
 
 
 def _rights(facts: MigrationFacts, znodes: Znodes) -> Iterator[Finding | Fine]:

@@ -33,12 +33,13 @@ from ....storage.idle_settings import IDLE
 from ..findings import Finding, Fine, Severity, named, plural
 from ..probe import place_of
 from .facts import OF_ALL, MigrationFacts, Settings
-from .remedies import OPEN, QUORUM
+from .remedies import OPEN, QUORUM, UNSECURE
 
 FILE = "server.properties"
 ID, CONNECT = "broker.id", "zookeeper.connect"
 REMOTE = "remote.storage.enable"
 CONTROL_PLANE = "control.plane.listener.name"
+ZOOKEEPER_ACL = "zookeeper.set.acl"
 NO_LISTENERS = "PLAINTEXT://:9092"  # what Kafka takes if none is given
 
 
@@ -151,6 +152,8 @@ def _remedy(reason: str, unwanted: Sequence[str]) -> str:
     """What to do about settings of something that is not served."""
     if "KRaft" in reason:
         return QUORUM
+    if reason == NOT_SERVED[ZOOKEEPER_ACL]:
+        return UNSECURE
     if reason == NOT_SERVED[CONTROL_PLANE]:
         return (
             f"take it out of {FILE} of all of Kafka's brokers, one after another, and leave the listener "

@@ -48,6 +48,7 @@ class Znodes:
     features: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()  # what was asked of the controller and is not done
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    guarded: tuple[str, ...] = ()  # nodes with which not everybody may do everything
 
 
 @dataclass(frozen=True, slots=True)
