@@ -175,7 +175,7 @@ def _unknown(name: str) -> str:
 
 def _read(name: str, option: Option, text: str) -> Any:
     try:
-        return parse(option, text, name)
+        return parse(option, text.strip(), name)  # as Kafka does; what is told back is what was set
     except BrokerConfigError:
         raise InvalidOption(name, text, f"must be {expected(option)}") from None
 

@@ -105,6 +105,15 @@ def test_what_is_set_while_brokers_run_has_the_type_of_its_option(name: str) -> 
     assert (place.value(now), type(place.value(now))) == (place.option.default, type(place.option.default))
 
 
+@pytest.mark.parametrize("text", [" 5000", "5000 ", "\t5000\n"])
+def test_blanks_around_a_value_are_nothing_as_in_kafka(text: str) -> None:
+    """Kafka takes it and keeps it so; it counted here, and yet was refused, and told to be ignored."""
+    check_topic_setting("retention.ms", text)
+    assert TopicConfig.from_names({"retention.ms": text}, StorageConfig()).retention_ms == 5000
+    changed, refused = overlaid(config(), {"log.retention.ms": text})
+    assert changed.storage.retention_ms == 5000 and not refused
+
+
 def test_what_others_left_there_is_not_held_against_a_client() -> None:
     settings = {"remote.storage.enable": "*", "retention.ms": "5"}
     KnownOptions().check(Kind.TOPIC, "t", settings, ["retention.ms"])
