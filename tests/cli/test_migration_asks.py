@@ -19,6 +19,7 @@ from strandline.cli.doctor.migration.ask_cluster import (
 )
 from strandline.cli.doctor.migration.ask_files import look_into, read_config
 from strandline.cli.doctor.migration.ask_znodes import Reading
+from strandline.cli.doctor.migration.collect import _settings
 from strandline.cli.doctor.migration.facts import OF_ALL, Head, Registered
 from strandline.client.admin.configs import ConfigSource
 from strandline.protocol.errors import ApiError
@@ -131,6 +132,15 @@ async def test_a_brokers_file_is_seen_under_what_was_set_while_running() -> None
     assert "node.id" in await ask_broker_settings(probe(described(*ids)), 1)
     with pytest.raises(ApiError):
         await ask_broker_settings(probe(described(error=42)), 1)
+
+
+async def test_a_broker_that_gives_us_no_right_to_its_settings_is_noted() -> None:
+    cluster: Any = SimpleNamespace(brokers={1: SimpleNamespace(is_strandline=False)})
+    for error, denied in ((31, (1,)), (42, ())):
+        not_seen: list[str] = []
+        probes: Any = {1: probe(described(error=error))}
+        assert await _settings(cluster, probes, not_seen) == ({}, denied)
+        assert "settings of broker 1" in not_seen[0]
 
 
 async def test_a_topics_own_settings_are_those_that_were_set_for_it() -> None:

@@ -141,6 +141,24 @@ def test_nodes_that_only_kafka_may_write_are_in_the_way() -> None:
     assert set_by.remedy == found.remedy
 
 
+def test_an_authorizer_is_known_by_what_it_keeps_from_us() -> None:
+    """Where nothing is shown, nothing is wrong with it: the doctor said yes, and that nobody asks."""
+    facts = replace(fit(brokers={}), denied=IDS)
+    assert "broker 1, broker 2, broker 3" in only(facts, "authorizer").problem
+    found, _ = judge_migration(replace(facts, znodes=replace(fit().znodes, acls=("Topic orders",))))  # type: ignore[type-var]
+    assert {one.check: one.severity for one in found} == {
+        "authorizer": Severity.CRITICAL,
+        "acls": Severity.CRITICAL,
+    }
+
+
+def test_topics_that_are_not_shown_are_named() -> None:
+    facts = znodes(topics=("__consumer_offsets", "orders", "old"), pending=("/admin/delete_topics/old",))
+    assert {one.check for one in judge_migration(facts)[0]} == {"pending"}
+    found = only(znodes(topics=("orders", "secret")), "topics_hidden", Severity.WARNING)
+    assert found.values["topics"] == ["secret"]
+
+
 def test_what_several_brokers_have_is_said_once() -> None:
     facts = fit(brokers={f"broker {id}": given(id, authorizer_class_name="a.B") for id in IDS})
     assert only(facts, "setting_not_served").values["brokers"] == ["broker 1", "broker 2", "broker 3"]

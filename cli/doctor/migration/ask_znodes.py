@@ -98,6 +98,7 @@ class Reading:
             await self._pending(),
             self._unreadable,
             await self._guarded(),
+            tuple(await self._children(documents.TOPICS)),
         )
 
     async def _brokers(self) -> dict[int, Registered]:

@@ -7,6 +7,7 @@ start is refused. Here is what stands in ZooKeeper, which nobody would ask for a
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ....zookeeper import documents
 from ..findings import Finding, Fine, Severity, named, plural
 from .facts import MigrationFacts, Znodes
 from .remedies import OPEN, UNSECURE
@@ -17,6 +18,7 @@ AUTHORIZER = "authorizer.class.name"
 
 def check_security(facts: MigrationFacts) -> Iterator[Finding | Fine]:
     """All that is to be said of who may do what, and how much of it."""
+    yield from _authorizer(facts)
     if facts.znodes is None:
         return
     yield from _listeners(facts, facts.znodes)
@@ -48,6 +50,41 @@ def _listeners(facts: MigrationFacts, znodes: Znodes) -> Iterator[Finding | Fine
         yield Fine("listeners", f"all listeners of {plural(len(znodes.brokers), 'broker')} are plain")
 
 
+def _authorizer(facts: MigrationFacts) -> Iterator[Finding]:
+    """Seen by what is kept from us: then little of the rest is seen, and nothing wrong with it."""
+    if facts.denied:
+        brokers = [f"broker {id}" for id in facts.denied]
+        yield Finding(
+            Severity.CRITICAL,
+            "authorizer",
+            ", ".join(brokers),
+            f"{named(brokers)}: an authorizer keeps its settings from us; Strandline has none, so that "
+            "everybody may do everything",
+            f"{OPEN}; and give us the rights to describe everything, to see the rest",
+            (),
+            {"brokers": brokers},
+        )
+    shown, znodes = facts.cluster.topics, facts.znodes
+    if znodes is None or not facts.cluster.live:
+        return
+    hidden = [
+        topic
+        for topic in znodes.topics
+        if topic not in shown and f"{documents.DELETE_TOPICS}/{topic}" not in znodes.pending
+    ]
+    if hidden:
+        yield Finding(
+            Severity.WARNING,
+            "topics_hidden",
+            "topics",
+            f"{plural(len(hidden), 'topic')} in ZooKeeper {'is' if len(hidden) == 1 else 'are'} not shown "
+            f"to us ({named(hidden)}): nothing is known here of their settings and their records",
+            "give us the right to describe all topics; if they were made or deleted just now, ask again",
+            (),
+            {"topics": hidden},
+        )
+
+
 def _guarded(znodes: Znodes) -> Iterator[Finding]:
     """Also where zookeeper.set.acl holds no more: what was made under it stays as it is."""
     if znodes.guarded:
@@ -67,7 +104,7 @@ def _guarded(znodes: Znodes) -> Iterator[Finding]:
 def _rights(facts: MigrationFacts, znodes: Znodes) -> Iterator[Finding | Fine]:
     protocols = {each for broker in znodes.brokers.values() for each in broker.protocols.values()}
     asks = any(each.startswith("SASL") for each in protocols)
-    allows = any(one.get(AUTHORIZER) for one in facts.brokers.values())
+    allows = bool(facts.denied) or any(one.get(AUTHORIZER) for one in facts.brokers.values())
     for check, found, counts, what in (
         (
             "acls",

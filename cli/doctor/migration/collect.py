@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....base.types import TopicPartition
-from ....protocol.errors import ApiError
+from ....protocol.errors import ApiError, ClusterAuthorizationFailed
 from ....zookeeper.client import ZkUnreachable
 from ..ask_zookeeper import servers_of
 from ..collect import Wishes, collect
@@ -49,7 +49,7 @@ async def collect_migration(wishes: Wishes, places: Places) -> MigrationFacts:
     not_seen: list[str] = []
     probes = await _probes(cluster, wishes.wait_s)
     try:
-        settings = await _settings(cluster, probes, not_seen)
+        settings, denied = await _settings(cluster, probes, not_seen)
         topics = await _topics(cluster, probes, not_seen)
         heads = await _heads(cluster, probes, not_seen)
     finally:
@@ -59,7 +59,9 @@ async def collect_migration(wishes: Wishes, places: Places) -> MigrationFacts:
         not_seen.append("segments after the first of each log: give the log directories here with --log-dir")
     if cluster.live:
         not_seen.append(CLIENTS)
-    return MigrationFacts(cluster, {**settings, **files}, topics, heads, znodes, directories, tuple(not_seen))
+    return MigrationFacts(
+        cluster, {**settings, **files}, topics, heads, znodes, directories, tuple(not_seen), denied
+    )
 
 
 async def _probes(cluster: Facts, wait_s: float) -> dict[int, Probe]:
@@ -76,9 +78,14 @@ async def _probes(cluster: Facts, wait_s: float) -> dict[int, Probe]:
     return found
 
 
-async def _settings(cluster: Facts, probes: Mapping[int, Probe], not_seen: list[str]) -> dict[str, Settings]:
-    """Those of Kafka's brokers: ours were started with theirs."""
+async def _settings(
+    cluster: Facts, probes: Mapping[int, Probe], not_seen: list[str]
+) -> tuple[dict[str, Settings], tuple[int, ...]]:
+    """Those of Kafka's brokers, for ours were started with theirs; and the brokers that give us no right to
+    them.
+    """
     found: dict[str, Settings] = {}
+    denied = []
     for id, broker in cluster.brokers.items():
         if broker.is_strandline:
             continue
@@ -88,7 +95,9 @@ async def _settings(cluster: Facts, probes: Mapping[int, Probe], not_seen: list[
             found[f"broker {id}"] = await ask_broker_settings(probes[id], id)
         except (OSError, ApiError) as error:
             not_seen.append(f"settings of broker {id}: {error}; give its file here with --config")
-    return found
+            if isinstance(error, ClusterAuthorizationFailed):
+                denied.append(id)
+    return found, tuple(denied)
 
 
 async def _topics(

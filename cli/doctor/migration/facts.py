@@ -49,6 +49,7 @@ class Znodes:
     pending: tuple[str, ...] = ()  # what was asked of the controller and is not done
     unreadable: Mapping[str, str] = field(default_factory=dict)
     guarded: tuple[str, ...] = ()  # nodes with which not everybody may do everything
+    topics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class MigrationFacts:
     znodes: Znodes | None = None
     directories: tuple[Directory, ...] = ()
     not_seen: tuple[str, ...] = ()
+    denied: tuple[int, ...] = ()  # brokers that told no settings for want of rights
 
     @property
     def kafkas(self) -> tuple[int, ...]:
