@@ -152,6 +152,26 @@ async def test_a_topics_own_settings_are_those_that_were_set_for_it() -> None:
     assert await ask_topic_settings(probe(described(error=3)), ["orders"]) == {}, "it is gone meanwhile"
 
 
+async def test_a_broker_whose_quotas_hold_us_back_is_asked_again() -> None:
+    """Kafka answers a fetch that is over a quota without any partition."""
+    refusals = 2
+
+    def answer(request: Any) -> Any:
+        nonlocal refusals
+        if type(request).__name__ == "ListOffsetsRequest":
+            return SimpleNamespace(
+                topics=[SimpleNamespace(name="orders", partitions=[partition(0, offset=0)])]
+            )
+        refusals -= 1
+        told = [SimpleNamespace(partitions=[partition(0, records=batch())])] if refusals < 0 else []
+        return SimpleNamespace(responses=told, throttle_time_ms=1)
+
+    led = {ORDERS: PartitionFacts(1, 0, (1,), (1,))}
+    assert await ask_heads({1: probe(answer)}, led) == ({ORDERS: Head(2, 0)}, [])
+    refusals = 1_000
+    assert await ask_heads({1: probe(answer)}, led) == ({}, ["orders-0"])
+
+
 # --- files -----------------------------------------------------------------------------------------
 
 

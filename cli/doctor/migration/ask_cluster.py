@@ -35,6 +35,7 @@ BROKER_ID, NODE_ID, ROLES = "broker.id", "node.id", "process.roles"
 TOPICS_AT_ONCE = 200
 FETCHES_AT_ONCE = 16
 FETCH_VERSION_MAX = 12  # later ones name topics by their ids
+HELD_BACK_TIMES_MAX, HELD_BACK_S_MAX = 5, 2.0
 MAGIC_AT = 16
 ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}  # the byte of the attributes that has the codec, by format
 CODEC_MASK = 0x07
@@ -142,7 +143,13 @@ async def _head(leader: Probe, tp: TopicPartition, start: int) -> Head | None:
         max_wait_ms=0, min_bytes=0, max_bytes=1, topics=[FetchTopic(topic=tp.topic, partitions=[asked])]
     )
     version = min(FETCH_VERSION_MAX, leader.connection.versions.get(Api.FETCH, FETCH_VERSION_MAX))
-    told = await leader.ask(request, version)
+    for _ in range(HELD_BACK_TIMES_MAX):
+        told = await leader.ask(request, version)
+        if told.responses:
+            break  # else a quota of clients: Kafka tells no partition, and when to ask again
+        await asyncio.sleep(min(told.throttle_time_ms / 1000, HELD_BACK_S_MAX))
+    else:
+        raise TimeoutError("a quota of clients held us back")
     ((one,),) = (topic.partitions for topic in told.responses)
     if one.error_code:
         raise error_for(one.error_code)
