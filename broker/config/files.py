@@ -141,7 +141,7 @@ def from_properties(text: str, path: str) -> Iterator[Setting]:
     escapes what programs escape that write such files, as colons.
     """
     number, begun_at, line = 0, 0, ""
-    for raw in text.splitlines():
+    for raw in [*text.splitlines(), ""]:  # its end ends what a backslash would continue
         number += 1
         if not line:
             begun_at = number

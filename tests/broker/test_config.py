@@ -4,7 +4,13 @@ import pytest
 
 from strandline.broker.config.broker import OPTIONS, BrokerConfig
 from strandline.broker.config.document import render
-from strandline.broker.config.files import NO_EFFECT, OPTIONS_WITHOUT_EFFECT, OTHER_NAMES, load
+from strandline.broker.config.files import (
+    NO_EFFECT,
+    OPTIONS_WITHOUT_EFFECT,
+    OTHER_NAMES,
+    from_properties,
+    load,
+)
 from strandline.broker.errors import BrokerConfigError
 from strandline.controller.requests.election_requests import ElectionPolicy
 from strandline.replication.profiles import PROFILES, TODAY
@@ -95,6 +101,16 @@ def test_properties_are_read_as_java_reads_them() -> None:
     config = load(text).config
     assert (config.broker_id, config.directories) == (7, ("/a", "/b"))
     assert (config.zookeeper.hosts, config.zookeeper.chroot) == ("z1:2181,z2:2181", "/root")
+
+
+@pytest.mark.parametrize("end", ["\\", "\\\n", "\\\n\n"])
+def test_a_setting_that_the_end_of_the_file_cuts_short_counts(end: str) -> None:
+    """Java takes it; here it was dropped without a word."""
+    found = list(from_properties(f"broker.id=1\nmin.insync.replicas=2{end}", "f"))
+    assert [(one.name, one.text, one.source) for one in found] == [
+        ("broker.id", "1", "f line 1"),
+        ("min.insync.replicas", "2", "f line 2"),
+    ]
 
 
 def test_what_programs_escape_that_write_properties_is_read_as_java_reads_it() -> None:
