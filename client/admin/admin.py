@@ -137,12 +137,12 @@ class Admin:
         """Create these topics, and return what they became. Tries all, then raises the first refusal."""
         wanted = [_creatable(NewTopic(one) if isinstance(one, str) else one) for one in topics]
 
-        def request(patience_ms: int) -> CreateTopicsRequest:
-            return CreateTopicsRequest(topics=wanted, timeout_ms=patience_ms, validate_only=validate_only)
+        def request(left: list[CreatableTopic], patience_ms: int) -> CreateTopicsRequest:
+            return CreateTopicsRequest(topics=left, timeout_ms=patience_ms, validate_only=validate_only)
 
-        deadline = self._cluster.deadline(timeout_ms)
+        cluster, deadline = self._cluster, self._cluster.deadline(timeout_ms)
         done_already = ErrorCode.TOPIC_ALREADY_EXISTS
-        told = await change(self._cluster, request, lambda answer: answer.topics, deadline, done_already)
+        told = await change(cluster, wanted, request, lambda answer: answer.topics, deadline, done_already)
         return {one.name: created_topic(one) for one in told}
 
     async def create_topic(
@@ -162,22 +162,22 @@ class Admin:
         """Delete these topics. Tries all, then raises the first refusal."""
         doomed = as_names(names)
 
-        def request(patience_ms: int) -> DeleteTopicsRequest:
-            return DeleteTopicsRequest(topic_names=doomed, timeout_ms=patience_ms)
+        def request(left: list[str], patience_ms: int) -> DeleteTopicsRequest:
+            return DeleteTopicsRequest(topic_names=left, timeout_ms=patience_ms)
 
-        deadline = self._cluster.deadline(timeout_ms)
+        cluster, deadline = self._cluster, self._cluster.deadline(timeout_ms)
         done_already = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await change(self._cluster, request, lambda answer: answer.responses, deadline, done_already)
+        await change(cluster, doomed, request, lambda answer: answer.responses, deadline, done_already)
 
     async def create_partitions(self, counts: Mapping[str, int], *, timeout_ms: int | None = None) -> None:
         """Grow each topic to this number of partitions in all."""
         wanted = [CreatePartitionsTopic(name=name, count=count) for name, count in counts.items()]
 
-        def request(patience_ms: int) -> CreatePartitionsRequest:
-            return CreatePartitionsRequest(topics=wanted, timeout_ms=patience_ms)
+        def request(left: list[CreatePartitionsTopic], patience_ms: int) -> CreatePartitionsRequest:
+            return CreatePartitionsRequest(topics=left, timeout_ms=patience_ms)
 
         deadline = self._cluster.deadline(timeout_ms)
-        await change(self._cluster, request, lambda answer: answer.results, deadline)
+        await change(self._cluster, wanted, request, lambda answer: answer.results, deadline)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """The names of all topics."""

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Self
 
 from ...base.types import TopicPartition
-from ...protocol.errors import ApiError, error_for
+from ...protocol.errors import ApiError, NotController, error_for
 from ...protocol.messages.elections import ElectedPartitions, ElectLeadersRequest, ElectLeadersResponse
 from ..network.cluster import Cluster
 
@@ -59,12 +59,16 @@ async def elect_leaders(
             told = await cluster.ask_any(request, deadline)
         if told.error_code:
             raise error_for(told.error_code)
-        return {
+        outcomes = {
             TopicPartition(topic.topic, one.partition_id): (
                 error_for(one.error_code, one.error_message) if one.error_code else None
             )
             for topic in told.replica_election_results
             for one in topic.partition_result
         }
+        for refusal in outcomes.values():
+            if isinstance(refusal, NotController):  # Apache Kafka with ZooKeeper says so of each partition
+                raise refusal
+        return outcomes
 
     return await cluster.persist(attempt, deadline)

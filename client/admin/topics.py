@@ -1,65 +1,78 @@
 """Creates, grows and deletes topics, for `Admin`: asks the controller until it is done or the time is over.
 
-If the first answer was lost, a creation that then finds its topic counts as done; so does a deletion that
-finds none. A controller that does not finish in time answers REQUEST_TIMED_OUT, which is no network error: it
-goes on with the work.
+What was done, or refused for good, is not asked for again: an answer may do some topics and put others off
+(REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED). If the first answer was lost, a creation that then finds its
+topic counts as done; so does a deletion that finds none. A controller that does not finish in time answers
+REQUEST_TIMED_OUT, which is no network error: it goes on with the work.
 Left to others: the requests (admin.py), how often to try (network/cluster.py).
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from ...protocol.errors import ApiError, ErrorCode, NetworkException, error_for
 from ..network.cluster import Cluster
 
-Request = Callable[[int], Any]  # made for each attempt, from the milliseconds that the controller has
+T = TypeVar("T")  # what is asked for one topic: its name, or what has one
+
+Request = Callable[[list[T], int], Any]  # for each attempt: of what is left, and how long the controller has
 Results = Callable[[Any], Iterable[Any]]
 
 
 async def change(
     cluster: Cluster,
-    request: Request,
+    wanted: Sequence[T],
+    request: Request[T],
     results: Results,
     deadline: float,
     done_already: ErrorCode | None = None,
 ) -> list[Any]:
-    """Ask until nothing is refused, and return the last results. `done_already` counts as done if an earlier
-    attempt may have worked."""
-    is_uncertain = False
+    """Ask until each topic is done or refused; the results, or the first refusal. `done_already` counts as
+    done for a topic that an earlier attempt may have done."""
+    done: dict[str, Any] = {}
+    refused: dict[str, ApiError] = {}
+    unsure: set[str] = set()
     late: ApiError | None = None  # a broker's own answer tells more than a last attempt that was cut short
 
-    told: list[Any] = []
-
-    async def attempt() -> ApiError | None:
-        nonlocal is_uncertain, late, told
-        controller, asked = cluster.view.controller_id, request(cluster.patience_ms(deadline))
+    async def attempt() -> None:
+        nonlocal late
+        left = [one for one in wanted if _name(one) not in done and _name(one) not in refused]
+        controller, asked = cluster.view.controller_id, request(left, cluster.patience_ms(deadline))
         try:
             if controller in cluster.view.brokers:
                 answer = await cluster.request(controller, asked, deadline)
             else:
                 answer = await cluster.ask_any(asked, deadline)
         except (OSError, ApiError):
-            is_uncertain = True
+            unsure.update(map(_name, left))
             raise
-        told = list(results(answer))
-        refusals = [one for one in told if one.error_code]
-        if is_uncertain:
-            refusals = [one for one in refusals if one.error_code != done_already]
-        if not refusals:
-            return None
-        refusal = error_for(refusals[0].error_code, refusals[0].error_message or refusals[0].name)
-        if any(one.error_code == ErrorCode.REQUEST_TIMED_OUT for one in refusals):
-            is_uncertain, late = True, refusal
-        if refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return refusal  # the controller knows every topic: asking again would not help
-        raise refusal
+        put_off: ApiError | None = None
+        for one in results(answer):
+            if not one.error_code or (one.error_code == done_already and one.name in unsure):
+                done[one.name] = one
+                continue
+            refusal = error_for(one.error_code, one.error_message or one.name)
+            if refusal.code == ErrorCode.REQUEST_TIMED_OUT:
+                unsure.add(one.name)
+                late = refusal
+            # the controller knows every topic: to ask again for one that it does not know would not help
+            if refusal.retriable and refusal.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                put_off = put_off or refusal
+            else:
+                refused[one.name] = refusal
+        if put_off is not None:
+            raise put_off
 
+    trouble: ApiError | None = None
     try:
-        refusal = await cluster.persist(attempt, deadline)
-    except NetworkException:
-        if late is None:
-            raise
-        refusal = late
-    if refusal is not None:
-        raise refusal
-    return told
+        await cluster.persist(attempt, deadline)
+    except ApiError as failure:
+        trouble = late if late is not None and isinstance(failure, NetworkException) else failure
+    trouble = next(iter(refused.values()), trouble)
+    if trouble is not None:
+        raise trouble
+    return [done[_name(one)] for one in wanted if _name(one) in done]
+
+
+def _name(one: Any) -> str:
+    return one if isinstance(one, str) else str(one.name)

@@ -1,0 +1,135 @@
+"""Answers of a controller that are good for some topics or partitions, and not for others."""
+
+from typing import Any
+
+import pytest
+
+from strandline.client import Admin, NewTopic, TopicAlreadyExists, TopicPartition, UnknownTopicOrPartition
+from strandline.protocol.apis import Api
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import elections, topics
+from tests.client.broker_harness import HANDLERS, Double
+
+PUT_OFF = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+
+
+def put_off(double: Double, name: str, code: ErrorCode, asked: list[list[str]]) -> Any:
+    """A hook by which the controller does the others, and puts this one off until it is asked again."""
+
+    def hook(broker: Any, api: int, request: Any) -> Any:
+        if api == Api.CREATE_TOPICS:
+            asked.append([one.name for one in request.topics])
+            if len(asked) == 1:
+                request.topics = [one for one in request.topics if one.name != name]
+                answer = HANDLERS[api](double, broker, request)
+                answer.topics.insert(0, topics.CreatableTopicResult(name=name, error_code=code))
+                return answer
+        if api == Api.DELETE_TOPICS:
+            asked.append(list(request.topic_names))
+            if len(asked) == 1:
+                request.topic_names = [one for one in request.topic_names if one != name]
+                answer = HANDLERS[api](double, broker, request)
+                answer.responses.insert(0, topics.DeletableTopicResult(name=name, error_code=code))
+                return answer
+        return None
+
+    return hook
+
+
+@pytest.mark.parametrize("code", PUT_OFF)
+def test_a_topic_that_was_there_is_not_said_to_be_made_because_another_took_long(run: Any, code: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            double.topic("old", 1)
+            asked: list[list[str]] = []
+            double.hook = put_off(double, "slow", code, asked)
+            with pytest.raises(TopicAlreadyExists):
+                await admin.create_topics(["slow", NewTopic("old", 7)])
+            assert asked == [["slow", "old"], ["slow"]], "all are tried, and none that has its answer again"
+            assert "slow" in double.topics
+
+    run(story())
+
+
+@pytest.mark.parametrize("code", PUT_OFF)
+def test_topics_are_made_though_the_controller_puts_some_off(run: Any, code: Any) -> None:
+    """Kafka's controllers do as many as their quota lets through (KIP-599)."""
+
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            double.hook = put_off(double, "slow", code, [])
+            made = await admin.create_topics(["slow", NewTopic("quick", 2)])
+            assert [(one.name, one.partitions) for one in made.values()] == [("slow", 1), ("quick", 2)]
+
+    run(story())
+
+
+@pytest.mark.parametrize("code", PUT_OFF)
+def test_a_topic_that_was_missing_is_not_said_to_be_deleted_because_another_took_long(
+    run: Any, code: Any
+) -> None:
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            double.topic("slow", 1)
+            double.topic("quick", 1)
+            asked: list[list[str]] = []
+            double.hook = put_off(double, "slow", code, asked)
+            with pytest.raises(UnknownTopicOrPartition):
+                await admin.delete_topics(["slow", "quick", "none"])
+            assert asked == [["slow", "quick", "none"], ["slow"]]
+            assert not double.topics
+
+    run(story())
+
+
+def test_partitions_are_added_once_though_the_controller_puts_some_off(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            asked: list[list[str]] = []
+
+            def hook(broker: Any, api: int, request: Any) -> Any:
+                if api != Api.CREATE_PARTITIONS:
+                    return None
+                asked.append([one.name for one in request.topics])
+                later = ErrorCode.THROTTLING_QUOTA_EXCEEDED if len(asked) == 1 else ErrorCode.NONE
+                codes = {"a": ErrorCode.NONE, "b": later}
+                return topics.CreatePartitionsResponse(
+                    results=[
+                        topics.CreatePartitionsTopicResult(name=one.name, error_code=codes[one.name])
+                        for one in request.topics
+                    ]
+                )
+
+            double.hook = hook
+            await admin.create_partitions({"a": 3, "b": 3})
+            assert asked == [["a", "b"], ["b"]], "a has three by now, which is refused as too few"
+
+    run(story())
+
+
+def test_an_election_is_asked_for_again_if_the_controller_has_moved(run: Any) -> None:
+    """Apache Kafka's brokers with ZooKeeper say so of each partition, not of the whole request."""
+
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            calls = 0
+
+            def hook(broker: Any, api: int, request: Any) -> Any:
+                nonlocal calls
+                if api != Api.ELECT_LEADERS:
+                    return None
+                calls += 1
+                code = ErrorCode.NOT_CONTROLLER if calls == 1 else ErrorCode.ELECTION_NOT_NEEDED
+                one = elections.ElectionPartitionResult(partition_id=0, error_code=code)
+                return elections.ElectLeadersResponse(
+                    replica_election_results=[
+                        elections.ReplicaElectionResult(topic="t", partition_result=[one])
+                    ]
+                )
+
+            double.hook = hook
+            partition = TopicPartition("t", 0)
+            told = await admin.elect_leaders(partitions=[partition])
+            assert (trouble := told[partition]) is not None and trouble.code == ErrorCode.ELECTION_NOT_NEEDED
+
+    run(story())
