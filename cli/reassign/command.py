@@ -157,9 +157,17 @@ def _execute(admin: Admin, plan: Targets, rate: int | None, wait: bool, as_json:
         slow_down(admin, before, additions, rate)
     try:
         admin.alter_partition_reassignments(plan)
-    except ApiError:
+    except ApiError:  # of one; the others of the plan may be on their way, and no faster than was said
+        started = admin.list_partition_reassignments(plan)
         if rate is not None:
-            release(admin, additions)
+            release(admin, [q for q in additions if q not in started])
+        if started:
+            err.print(
+                f"{counted(len(started), 'partition')} of the plan started all the same; follow with "
+                "--verify or --list, stop with --cancel.",
+                highlight=False,
+                markup=False,
+            )
         raise
     value = {
         "asked": [str(q) for q in sorted(plan)],

@@ -8,10 +8,12 @@ import pytest
 from strandline.base.types import TopicPartition
 from strandline.broker.throttle import FOLLOWERS, LEADERS
 from strandline.cli.console import WrongUsage
+from strandline.cli.reassign import command
 from strandline.cli.reassign.copies import RATES, Copied, bytes_per_second, progress, release, slow_down, told
 from strandline.client.admin.configs import AlterConfigOp, ConfigChange, ConfigSource
 from strandline.client.admin.reassignments import PartitionReassignment
 from strandline.client.sync import Admin
+from strandline.protocol.errors import InvalidReplicaAssignment
 
 MIB = 1 << 20
 
@@ -74,7 +76,7 @@ class Settings:
             else:
                 own[name] = value or ""
 
-    def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+    def list_partition_reassignments(self, _: object = None) -> dict[TopicPartition, PartitionReassignment]:
         return self.moving
 
     def throttled(self) -> list[int]:
@@ -108,3 +110,22 @@ def test_what_others_throttle_stays_and_what_gets_no_copy_is_not_throttled() -> 
     assert admin.of["t", None] == {LEADERS: "2:9,0:1", FOLLOWERS: "0:2"} and admin.throttled() == [1, 2]
     assert release(cast(Admin, admin), [moves, turned]) == [1, 2]
     assert admin.of["t", None] == {LEADERS: "2:9", FOLLOWERS: ""}
+
+
+def test_a_partition_that_is_refused_takes_no_throttle_from_those_that_move(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were copied as fast as the disks gave it, while the rate that was asked for was gone."""
+    moves, refused = TopicPartition("t", 0), TopicPartition("t", 1)
+
+    class Partly(Settings):
+        def alter_partition_reassignments(self, _: object) -> None:
+            self.moving = {moves: PartitionReassignment((1, 2, 3), (3,), (1,))}
+            raise InvalidReplicaAssignment("t-1: broker 9 does not run")
+
+    admin = Partly()
+    monkeypatch.setattr(command, "_held", lambda admin, plan: {moves: (1, 2), refused: (1, 2)})
+    with pytest.raises(InvalidReplicaAssignment):
+        command._execute(cast(Admin, admin), {moves: (2, 3), refused: (2, 9)}, 1000, False, False)
+    assert admin.of["t", None] == {LEADERS: "0:1,0:2", FOLLOWERS: "0:3"} and admin.throttled() == [1, 2, 3]
+    assert "1 partition of the plan started all the same" in " ".join(capsys.readouterr().err.split())
