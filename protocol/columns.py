@@ -21,7 +21,7 @@ from .column_baseline import Batches
 from .column_fields import Bytes, Ints, Section
 from .compression import CAP, Codec
 from .primitives import Buffer, Malformed
-from .records import Header, Record, open_batch
+from .records import Header, Record, check_crc, open_batch
 
 DATA_MAX = (1 << 31) - 1  # Arrow's binary offsets are 32-bit
 OFFSET_MAX = (1 << 63) - 1
@@ -126,10 +126,12 @@ def runs(
     bytes_max: int = 32 << 20,
     batches: Iterable[tuple[int, BatchHeader]] | None = None,
 ) -> Iterator[Columns]:
-    """`decode` in pieces of complete batches, each up to either bound; `cap` is for each piece.
+    """`decode` in pieces of complete batches, each up to either bound. `cap` is for each batch then: one that
+    fits alone must not fail for what came before it.
 
-    Control batches and batches outside of [lo, hi) are skipped unopened, and so is a torn last batch. Who has
-    looked at the headers already, and wants some of the batches only, gives them in `batches`.
+    Control batches and batches outside of [lo, hi) are skipped unopened, and so is a torn last batch; that a
+    batch is one of control is believed under a good CRC only. Who has looked at the headers already, and
+    wants some of the batches only, gives them in `batches`.
     """
     lo = 0 if lo is None else lo
     hi = OFFSET_MAX if hi is None else hi
@@ -137,9 +139,14 @@ def runs(
     next_offset, rows, nbytes = lo, 0, 0
     for pos, header in headers(buf) if batches is None else batches:
         next_offset = header.next_offset
-        if header.is_control or header.last_offset < lo or header.base_offset >= hi:
+        if header.last_offset < lo or header.base_offset >= hi:
             continue
-        section = open_batch(buf, pos, header, verify=verify, cap=cap - nbytes)
+        if header.is_control:
+            if verify:
+                check_crc(buf, pos, header)
+            continue
+        room = cap if bytes_max < NEVER else cap - nbytes
+        section = open_batch(buf, pos, header, verify=verify, cap=room)
         if header.record_count == 0:
             if len(section):
                 raise Malformed("bytes are left after the last record")

@@ -224,14 +224,20 @@ def encoded_headers(headers: Iterable[Header]) -> bytes:
     return b"".join((signed(count), *parts))
 
 
+def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
+    """Raise CorruptMessage for a batch that is not as it was sealed."""
+    if not crc_ok(buf, pos, header):
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} fails its CRC")
+
+
 def open_batch(buf: Buffer, pos: int, header: BatchHeader, *, verify: bool, cap: int) -> Buffer:
     """The record section of the batch at `pos`, decompressed, with a plausible record count.
 
     Every record takes at least seven bytes, and the count is checked against that, so a caller may allocate
     by the count.
     """
-    if verify and not crc_ok(buf, pos, header):
-        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} fails its CRC")
+    if verify:
+        check_crc(buf, pos, header)
     section: Buffer = memoryview(buf)[pos + HEADER_SIZE : pos + header.size]
     if header.codec != Codec.NONE:
         section = decompress(header.codec, section, cap)

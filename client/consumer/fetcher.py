@@ -346,6 +346,11 @@ class Fetcher:
         self.arrived.set()
 
     def _reset(self, place: PartitionPosition) -> None:
+        """The log does not have the offset: follow the policy. No policy passes over damage: the caller is
+        told of it when it gets there."""
+        if place.holds_damage and self._config.check_crcs:
+            place.not_before = self._cluster.now() + self._cluster.pause(place.failures - 1)
+            return
         policy = self._config.auto_offset_reset
         log.info("offset_out_of_range", partition=str(place.partition), offset=place.fetch_at, reset=policy)
         if policy == "none":

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ...base.types import NO_EPOCH, TopicPartition
-from ...protocol.batches import BatchHeader, headers
+from ...protocol.batches import BatchHeader, crc_ok, headers
 from ...protocol.errors import ApiError
 from ...protocol.markers import read_marker
 from ...protocol.primitives import NO_UUID, Buffer, Malformed
@@ -190,6 +190,15 @@ class PartitionPosition:
         return sum(chunk.nbytes for chunk in self.chunks)
 
     @property
+    def holds_damage(self) -> bool:
+        """Whether something is held that cannot be decoded. Then `fetch_at` may be of a wrong header, too."""
+        return any(
+            not crc_ok(chunk.records, at, header)
+            for chunk in self.chunks
+            for at, header in chunk.batches[chunk.done :]
+        )
+
+    @property
     def is_full(self) -> bool:
         """Whether enough is held already."""
         return len(self.chunks) >= CHUNKS_MAX
@@ -352,8 +361,8 @@ def surveyed(records: Buffer, start: int, aborted: Iterable[tuple[int, int]] = (
     """Look once at the headers of what was fetched from `start` on.
 
     Readers see no control batches, and none of aborted transactions: `aborted` has (producer id, first
-    offset) of each; an abort marker ends it. Raises Malformed if a marker cannot be read, or if what should
-    be the first batch is none. What lies behind a later one that is none is left for the next fetch.
+    offset) of each; an abort marker ends it. Raises Malformed if the first batch is a marker that cannot be
+    read, or is none. Such a one later, and what lies behind it, is left for the next fetch.
     """
     waiting = deque(sorted(aborted, key=lambda one: one[1]))
     open_aborts: set[int] = set()
@@ -363,6 +372,7 @@ def surveyed(records: Buffer, start: int, aborted: Iterable[tuple[int, int]] = (
     while True:
         try:
             at, header = next(found)
+            marker = read_marker(records, at, header) if header.is_control else None
         except StopIteration:
             break
         except Malformed:
@@ -372,7 +382,6 @@ def surveyed(records: Buffer, start: int, aborted: Iterable[tuple[int, int]] = (
         while waiting and waiting[0][1] <= header.last_offset:
             open_aborts.add(waiting.popleft()[0])
         if header.is_control:
-            marker = read_marker(records, at, header)
             if marker is not None and not marker.committed:
                 open_aborts.discard(header.producer_id)
         elif not (open_aborts and header.is_transactional and header.producer_id in open_aborts):

@@ -1,16 +1,21 @@
 """Damaged batches: what lies before them is handed out, what lies behind is not skipped."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from strandline.base.types import TopicPartition
+from strandline.client import Consumer
 from strandline.client.consumer.buffer import Handout
 from strandline.client.consumer.positions import FetchedBatches, PartitionPosition, surveyed
 from strandline.client.consumer.unpacking import Unpacker
+from strandline.protocol.batches import LEADER_EPOCH_AT
 from strandline.protocol.errors import ApiError, CorruptMessage
+from strandline.protocol.markers import EndMarker, marker_batch
 from strandline.protocol.primitives import Malformed
 from strandline.protocol.records import BatchBuilder
+from tests.client.broker_harness import Double
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -112,3 +117,45 @@ def test_a_batch_that_is_damaged_behind_its_checksum_is_raised_too(ask: Any) -> 
         with pytest.raises((Malformed, ApiError)):
             ask(handout)
     assert place.processed == 3
+
+
+@pytest.mark.parametrize("ask", [poll, poll_batch])
+def test_records_before_a_marker_that_is_damaged_are_handed_out(ask: Any) -> None:
+    marker = marker_batch(1, 0, EndMarker(True, 0), 1)
+    marker[0:8] = (3).to_bytes(8, "big")
+    marker[-1] ^= 0xFF
+    place = place_with(T0, bytes(batch_at(0) + marker + batch_at(4)))
+    assert ask(handout_of(place)) == [(0, 0), (0, 1), (0, 2)]
+    assert place.fetch_at == 3, "the next fetch begins with the marker, and tells"
+    with pytest.raises(Malformed):
+        hold(place, bytes(marker + batch_at(4)))
+
+
+@pytest.mark.parametrize("policy", ["latest", "earliest", "none"])
+def test_a_damaged_header_that_names_an_offset_beyond_the_log_moves_nobody(run: Any, policy: str) -> None:
+    """The next fetch begins where the header says that its batch ends: the answer, that there is no such
+    offset, was taken for a reason to reset, and what was damaged was passed over in silence."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            for base in (0, 3, 6):
+                log.append(bytes(batch_at(0)))
+                assert log.end == base + 3
+            at, whole = log.batches[1]
+            bad = bytearray(whole)
+            bad[LEADER_EPOCH_AT : LEADER_EPOCH_AT + 4] = (-1).to_bytes(4, "big", signed=True)
+            bad[23] ^= 0x10  # the highest byte of the last offset delta
+            log.batches[1:] = [(at, bytes(bad))]
+            options: dict[str, Any] = {"auto_offset_reset": policy, "fetch_max_wait_ms": 20}
+            async with Consumer(double.servers, **options) as consumer:
+                consumer.assign([T0])
+                consumer.seek(T0, 0)
+                assert [one.offset for one in await consumer.poll(2000)] == [0, 1, 2]
+                for _ in range(20):
+                    with pytest.raises(CorruptMessage):
+                        await consumer.poll(2000)
+                    await asyncio.sleep(0.02)
+                assert await consumer.position(T0) == 3
+
+    run(story())

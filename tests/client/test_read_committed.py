@@ -93,6 +93,7 @@ def test_a_damaged_marker_is_told_and_not_read_past(run: Any) -> None:
             damaged[HEADER_SIZE + 5] ^= 0xFF
             log.batches[-1] = (at, bytes(damaged))
             async with Consumer(double.servers, topics=["t"], **READER) as consumer:
+                assert await take(consumer, 1) == [b"x"], "what lies before it is good"
                 for _ in range(2):
                     with pytest.raises(CorruptMessage, match="t-0"):
                         await consumer.poll(5_000)

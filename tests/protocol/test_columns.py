@@ -206,6 +206,24 @@ def test_the_cap_is_for_all_batches_of_a_piece() -> None:
     assert sum(map(len, columns.runs(data * 10, cap=4 << 20, bytes_max=2 << 20))) == 10
 
 
+def test_in_pieces_a_batch_may_be_as_large_as_the_cap_whatever_came_before_it() -> None:
+    small = batch([(1, None, bytes(1 << 20), [])], 0, Codec.ZSTD)
+    large = batch([(1, None, bytes(4 << 20), [])], 1, Codec.ZSTD)
+    pieces = columns.runs(small + large, cap=(4 << 20) + 100, bytes_max=2 << 20)
+    assert sum(map(len, pieces)) == 2
+    with pytest.raises(Malformed):
+        list(columns.runs(small + large, cap=4 << 20, bytes_max=2 << 20))
+
+
+def test_damage_makes_no_batch_one_of_control() -> None:
+    """The bit that says so is under the CRC: such a batch was passed over, and its records were missing."""
+    data = bytearray(batch(values_of(random.Random(1), 9, "even")))
+    data[22] ^= 0x20
+    with pytest.raises(CorruptMessage):
+        columns.decode(data)
+    assert len(columns.decode(data, verify=False)) == 0
+
+
 def outcome(data: bytes) -> list[Record] | type[Exception]:
     try:
         return [wrapped(record) for record in iterate(data, cap=1 << 20)]

@@ -12,7 +12,9 @@ from strandline.client.spark.fetch import SpanReader, Stalled
 from strandline.client.spark.options import parse
 from strandline.client.spark.plan import DataLoss, PlanError
 from strandline.protocol.apis import Api
+from strandline.protocol.batches import CONTROL
 from strandline.protocol.columns import runs
+from strandline.protocol.errors import CorruptMessage
 from strandline.protocol.messages.fetch import AbortedTransaction
 from tests.client.spark.fetch_harness import Patience, Story, records, span
 
@@ -341,6 +343,27 @@ def test_committed_readers_see_no_aborted_records(double: Any) -> None:
         rows = [row.value for run in reader for part in runs(run.records, 0) for row in part.rows()]
         assert rows == want
         cluster.close()
+
+
+def test_records_that_damage_calls_markers_are_not_left_out(double: Any) -> None:
+    """Where something was aborted markers are left out before the decoder looks at checksums."""
+    log = double.log("t")
+    state = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    log.add([(1, None, b"aborted", [])], producer_id=7, **state)
+    log.add([(1, struct.pack(">hh", 0, 0), b"", [])], producer_id=7, control=True, transactional=True)
+    log.add([(1, None, b"kept", [])])
+    whole = log.batches[2]
+    log.batches[2] = whole[:22] + bytes([whole[22] | CONTROL]) + whole[23:]
+    log.aborted = [AbortedTransaction(producer_id=7, first_offset=0)]
+    options = parse(
+        {"bootstrap.servers": double.servers, "subscribe": "t", "kafka.isolation.level": "read_committed"}
+    )
+    cluster = SparkCluster(options.cluster)
+    (span,) = snapshot.take(cluster, options)
+    with pytest.raises(CorruptMessage, match="offset 2 fails its CRC"):
+        for run in SpanReader(cluster, span, 5, True):
+            list(runs(run.records, 0))
+    cluster.close()
 
 
 def test_a_reader_given_up_halfway_leaves_no_answer_behind(story: Story) -> None:

@@ -17,6 +17,7 @@ from strandline.client.spark.plan import Span
 from strandline.client.spark.reader import StrandlineReader, read_part
 from strandline.client.spark.rows import ROWS_MAX
 from strandline.client.spark.telling import NO_TRACEBACK
+from strandline.protocol.batches import CONTROL
 from strandline.protocol.compression import Codec
 from strandline.protocol.errors import CorruptMessage
 from strandline.protocol.primitives import Malformed
@@ -170,4 +171,7 @@ def test_a_damaged_batch_is_named(double: Any, options: SourceOptions) -> None:
         read(options, 4, "offset")
     log.batches[1] = whole[:16] + b"\1" + whole[17:]
     with pytest.raises(Malformed, match="t-0: between offsets 0 and 4: batch of magic 1"):
+        read(options, 4, "offset")
+    log.batches[1] = whole[:22] + bytes([whole[22] | CONTROL]) + whole[23:]
+    with pytest.raises(CorruptMessage, match="t-0: the batch at offset 3 fails its CRC"):
         read(options, 4, "offset")
