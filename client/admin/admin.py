@@ -76,7 +76,7 @@ from .reassignments import (
     list_partition_reassignments,
 )
 from .record_deletion import delete_records
-from .topics import change
+from .topics import change, has_grown
 from .transactions import (
     OpenTransaction,
     ProducerDescription,
@@ -176,8 +176,9 @@ class Admin:
         def request(left: list[CreatePartitionsTopic], patience_ms: int) -> CreatePartitionsRequest:
             return CreatePartitionsRequest(topics=left, timeout_ms=patience_ms)
 
-        deadline = self._cluster.deadline(timeout_ms)
-        await change(self._cluster, wanted, request, lambda answer: answer.results, deadline)
+        cluster, deadline = self._cluster, self._cluster.deadline(timeout_ms)
+        done_already, look = ErrorCode.INVALID_PARTITIONS, has_grown(cluster, counts, deadline)
+        await change(cluster, wanted, request, lambda answer: answer.results, deadline, done_already, look)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """The names of all topics."""

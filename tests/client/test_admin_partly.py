@@ -6,9 +6,9 @@ import pytest
 
 from strandline.client import Admin, NewTopic, TopicAlreadyExists, TopicPartition, UnknownTopicOrPartition
 from strandline.protocol.apis import Api
-from strandline.protocol.errors import ErrorCode
+from strandline.protocol.errors import ErrorCode, InvalidPartitions
 from strandline.protocol.messages import elections, topics
-from tests.client.broker_harness import HANDLERS, Double
+from tests.client.broker_harness import HANDLERS, SWALLOW, Double
 
 PUT_OFF = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
 
@@ -103,6 +103,40 @@ def test_partitions_are_added_once_though_the_controller_puts_some_off(run: Any)
             double.hook = hook
             await admin.create_partitions({"a": 3, "b": 3})
             assert asked == [["a", "b"], ["b"]], "a has three by now, which is refused as too few"
+
+    run(story())
+
+
+@pytest.mark.parametrize(("there", "asked"), [(3, 3), (5, 3)])
+def test_a_growth_whose_answer_was_lost_counts_if_the_topic_has_as_many(
+    run: Any, there: int, asked: int
+) -> None:
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            double.topic("t", 1)
+            calls = 0
+
+            def hook(broker: Any, api: int, request: Any) -> Any:
+                nonlocal calls
+                if api != Api.CREATE_PARTITIONS:
+                    return None
+                calls += 1
+                if calls == 1:
+                    double.topic("t", there)
+                    for link in list(broker.links):
+                        link.transport.abort()
+                    return SWALLOW
+                one = topics.CreatePartitionsTopicResult(name="t", error_code=ErrorCode.INVALID_PARTITIONS)
+                return topics.CreatePartitionsResponse(results=[one])
+
+            double.hook = hook
+            growth = admin.create_partitions({"t": asked})
+            if there == asked:
+                await growth
+            else:
+                with pytest.raises(InvalidPartitions):
+                    await growth
+            assert calls == 2
 
     run(story())
 
