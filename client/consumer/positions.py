@@ -24,6 +24,7 @@ from ...protocol.batches import BatchHeader, crc_ok, headers
 from ...protocol.errors import ApiError
 from ...protocol.markers import read_marker
 from ...protocol.primitives import NO_UUID, Buffer, Malformed
+from ..arguments import OFFSET_MAX
 from ..results import ConsumerRecord
 from .unpacking import OpenBatch, Unpacker
 
@@ -372,6 +373,8 @@ def surveyed(records: Buffer, start: int, aborted: Iterable[tuple[int, int]] = (
     while True:
         try:
             at, header = next(found)
+            if header.next_offset > OFFSET_MAX:  # no fetch could name it
+                raise Malformed(f"batch at offset {header.base_offset}, and it ends above {OFFSET_MAX}")
             marker = read_marker(records, at, header) if header.is_control else None
         except StopIteration:
             break

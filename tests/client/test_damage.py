@@ -1,6 +1,7 @@
 """Damaged batches: what lies before them is handed out, what lies behind is not skipped."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -157,5 +158,30 @@ def test_a_damaged_header_that_names_an_offset_beyond_the_log_moves_nobody(run: 
                         await consumer.poll(2000)
                     await asyncio.sleep(0.02)
                 assert await consumer.position(T0) == 3
+
+    run(story())
+
+
+def test_an_offset_that_cannot_be_ends_no_other_partition(run: Any, monkeypatch: Any) -> None:
+    """The offset of a batch is not under its checksum. One that no fetch could name ended them all."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            bad, good = double.topic("t", 2)
+            for log in (bad, good):
+                log.append(bytes(batch_at(0)))
+            odd = ((1 << 63) - 2).to_bytes(8, "big") + bytes(batch_at(0))[8:]
+            monkeypatch.setattr(bad, "read", lambda *_: odd)
+            async with Consumer(double.servers, fetch_max_wait_ms=20) as consumer:
+                consumer.assign([T0, T1])
+                consumer.seek(T0, 0)
+                consumer.seek(T1, 0)
+                seen: list[int] = []
+                for want in (3, 6):
+                    while len(seen) < want:
+                        with suppress(CorruptMessage):
+                            seen += [one.offset for one in await consumer.poll(100)]
+                    good.append(bytes(batch_at(0)))
+                assert seen == list(range(6)) and await consumer.position(T0) == 0
 
     run(story())
