@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...base.types import TopicPartition
-from ...protocol.errors import ApiError, ErrorCode, InvalidRequest, error_for
+from ...protocol.apis import Api
+from ...protocol.errors import ApiError, ErrorCode, InvalidRequest, UnsupportedVersion, error_for
 from ...protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
 from ...protocol.messages.transactions import (
     DescribedTransaction,
@@ -41,6 +42,7 @@ STATES = (
     "Dead",
 )
 ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+DURATIONS_SINCE = 1  # of ListTransactions; an earlier version lists all
 NONE_OPEN = -1  # offset of the first record of a transaction
 FENCING_TIMEOUT_MS = 60_000  # required on the wire; the id gets a producer that sends nothing
 
@@ -107,6 +109,11 @@ async def list_transactions(
 
     async def ask(node: int) -> list[TransactionListing]:
         told: ListTransactionsResponse = await cluster.request(node, request, deadline)
+        version = cluster.agreed_version(node, Api.LIST_TRANSACTIONS)
+        if duration_ms >= 0 and version is not None and version < DURATIONS_SINCE:
+            raise UnsupportedVersion(
+                f"broker {node} does not look how long transactions are open: Apache Kafka does since 3.8"
+            )
         if told.error_code:
             raise error_for(told.error_code)
         if told.unknown_state_filters:

@@ -6,8 +6,9 @@ import pytest
 
 from strandline.client import Admin, NewTopic, TopicAlreadyExists, TopicPartition, UnknownTopicOrPartition
 from strandline.protocol.apis import Api
-from strandline.protocol.errors import ErrorCode, InvalidPartitions
+from strandline.protocol.errors import ErrorCode, InvalidPartitions, UnsupportedVersion
 from strandline.protocol.messages import elections, topics
+from strandline.protocol.messages.transactions import ListTransactionsResponse
 from tests.client.broker_harness import HANDLERS, SWALLOW, Double
 
 PUT_OFF = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
@@ -165,5 +166,29 @@ def test_an_election_is_asked_for_again_if_the_controller_has_moved(run: Any) ->
             partition = TopicPartition("t", 0)
             told = await admin.elect_leaders(partitions=[partition])
             assert (trouble := told[partition]) is not None and trouble.code == ErrorCode.ELECTION_NOT_NEEDED
+
+    run(story())
+
+
+def test_a_broker_that_cannot_filter_by_duration_is_told_of_in_place_of_all_transactions(run: Any) -> None:
+    """As Apache Kafka's before 3.8: the request has no such field there."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+
+            def hook(broker: Any, api: int, request: Any) -> Any:
+                if api == Api.API_VERSIONS:
+                    answer = HANDLERS[api](double, broker, request)
+                    for row in answer.api_keys:
+                        if row.api_key == Api.LIST_TRANSACTIONS:
+                            row.max_version = 0
+                    return answer
+                return ListTransactionsResponse() if api == Api.LIST_TRANSACTIONS else None
+
+            double.hook = hook
+            async with Admin(double.servers) as admin:
+                assert await admin.list_transactions() == []
+                with pytest.raises(UnsupportedVersion, match="broker 1 does not look how long"):
+                    await admin.list_transactions(duration_ms=1000)
 
     run(story())
