@@ -31,6 +31,7 @@ def again(call: Any, *arguments: Any) -> None:
         except KafkaException as error:
             if not error.args[0].retriable():
                 raise
+            print(f"{call.__name__}, again: {error}", file=sys.stderr, flush=True)
 
 
 def hand_over(name: str, producer: Any, consumer: Any) -> None:
@@ -73,6 +74,7 @@ def librdkafka(bootstrap: str, source: str, target: str, group: str, name: str, 
                 print(f"{name}: {error}", file=sys.stderr)
 
     again(producer.init_transactions, 30)  # ends what an earlier life has left open
+    print(f"{name}: has begun", file=sys.stderr, flush=True)
     consumer.subscribe([source])
     count = 0
     while not is_ended():
