@@ -1,6 +1,7 @@
 """Fetch sessions between brokers, at the leader: what is told, and what silence means."""
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -8,7 +9,9 @@ from typing import Any, cast
 import pytest
 
 from strandline.base.types import BrokerId, Incarnation, Offset
-from strandline.broker.fetch.sessions import SessionReading
+from strandline.broker.fetch.parked import ParkedReplicas
+from strandline.broker.fetch.sessions import NO_SESSION_EPOCH, SessionReading
+from strandline.broker.replicas.purgatory import Waiter
 from strandline.client.network.connection import Connection
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import (
@@ -296,6 +299,22 @@ def test_a_log_start_that_moved_without_a_word_is_told(tmp_path: Path) -> None:
     with_peer(tmp_path, story)
 
 
+def test_what_was_parked_at_connections_that_have_ended_is_forgotten() -> None:
+    """A follower of Kafka may come over ever new ones."""
+
+    class Answered(Waiter):
+        __slots__ = ("__weakref__",)
+
+    parked, follower = ParkedReplicas(0.0), BrokerId(2)
+    fetches = [Answered() for _ in range(3)]
+    seen = [weakref.ref(one) for one in fetches]
+    for one in fetches:
+        parked.put(follower, cast(Any, one), cast(Any, object()))
+    fetches.clear()
+    del one
+    assert [ref() is None for ref in seen] == [True, True, False]
+
+
 def test_each_thread_of_a_follower_of_kafka_has_its_session_and_its_wait(tmp_path: Path) -> None:
     """Kafka's num.replica.fetchers: each fetches some of the partitions, at its own connection."""
 
@@ -313,6 +332,14 @@ def test_each_thread_of_a_follower_of_kafka_has_its_session_and_its_wait(tmp_pat
         await append(stage)
         assert fetched(await waiting).records
         assert peer.id != other.id and len(leader.parts.sessions) == 2
+        waiting = peer.send(1, replica_state=kafkas, max_wait_ms=LONG_MS)
+        loose = Peer(peer.connection)
+        loose.epoch = NO_SESSION_EPOCH
+        assert (await loose.next(1, replica_state=kafkas)).error_code == 0
+        assert (await waiting).error_code == 0, "the next fetch at its connection answers it"
+        third = Peer(other.connection)
+        await third.full(0, replica_state=ReplicaState(replica_id=3, replica_epoch=78))
+        assert len(leader.parts.sessions) == 3
         await other.connection.close()
         await until(lambda: len(leader.parts.sessions) == 1)
         assert len(leader.partition.parked) == 1

@@ -143,9 +143,9 @@ def test_nodes_that_only_kafka_may_write_are_in_the_way() -> None:
 
 def test_an_authorizer_is_known_by_what_it_keeps_from_us() -> None:
     """Where nothing is shown, nothing is wrong with it; of ACLs the doctor said that nobody asks for them."""
-    facts = replace(fit(brokers={}), denied=IDS)
+    facts = fit(brokers={}, denied=IDS)
     assert "broker 1, broker 2, broker 3" in only(facts, "authorizer").problem
-    found, _ = judge_migration(replace(facts, znodes=replace(fit().znodes, acls=("Topic orders",))))  # type: ignore[type-var]
+    found, _ = judge_migration(replace(facts, znodes=znodes(acls=("Topic orders",)).znodes))
     assert {one.check: one.severity for one in found} == {
         "authorizer": Severity.CRITICAL,
         "acls": Severity.CRITICAL,

@@ -37,6 +37,13 @@ def put_off(double: Double, name: str, code: ErrorCode, asked: list[list[str]]) 
     return hook
 
 
+def in_turn(double: Double, asked: int, *answers: Any) -> list[Any]:
+    """Requests of this API are answered by these, one after another; returns those that are left."""
+    left = list(answers)
+    double.hook = lambda broker, api, request: left.pop(0)(broker) if api == asked else None
+    return left
+
+
 @pytest.mark.parametrize("code", PUT_OFF)
 def test_a_topic_that_was_there_is_not_said_to_be_made_because_another_took_long(run: Any, code: Any) -> None:
     async def story() -> None:
@@ -115,29 +122,25 @@ def test_a_growth_whose_answer_was_lost_counts_if_the_topic_has_as_many(
     async def story() -> None:
         async with Double(1) as double, Admin(double.servers) as admin:
             double.topic("t", 1)
-            calls = 0
 
-            def hook(broker: Any, api: int, request: Any) -> Any:
-                nonlocal calls
-                if api != Api.CREATE_PARTITIONS:
-                    return None
-                calls += 1
-                if calls == 1:
-                    double.topic("t", there)
-                    for link in list(broker.links):
-                        link.transport.abort()
-                    return SWALLOW
+            def lose(broker: Any) -> Any:
+                double.topic("t", there)
+                for link in list(broker.links):
+                    link.transport.abort()
+                return SWALLOW
+
+            def refuse(broker: Any) -> Any:
                 one = topics.CreatePartitionsTopicResult(name="t", error_code=ErrorCode.INVALID_PARTITIONS)
                 return topics.CreatePartitionsResponse(results=[one])
 
-            double.hook = hook
+            left = in_turn(double, Api.CREATE_PARTITIONS, lose, refuse)
             growth = admin.create_partitions({"t": asked})
             if there == asked:
                 await growth
             else:
                 with pytest.raises(InvalidPartitions):
                     await growth
-            assert calls == 2
+            assert not left
 
     run(story())
 
@@ -147,22 +150,14 @@ def test_an_election_is_asked_for_again_if_the_controller_has_moved(run: Any) ->
 
     async def story() -> None:
         async with Double(1) as double, Admin(double.servers) as admin:
-            calls = 0
 
-            def hook(broker: Any, api: int, request: Any) -> Any:
-                nonlocal calls
-                if api != Api.ELECT_LEADERS:
-                    return None
-                calls += 1
-                code = ErrorCode.NOT_CONTROLLER if calls == 1 else ErrorCode.ELECTION_NOT_NEEDED
+            def refuse(code: ErrorCode) -> Any:
                 one = elections.ElectionPartitionResult(partition_id=0, error_code=code)
-                return elections.ElectLeadersResponse(
-                    replica_election_results=[
-                        elections.ReplicaElectionResult(topic="t", partition_result=[one])
-                    ]
-                )
+                topic = elections.ReplicaElectionResult(topic="t", partition_result=[one])
+                return lambda broker: elections.ElectLeadersResponse(replica_election_results=[topic])
 
-            double.hook = hook
+            codes = (ErrorCode.NOT_CONTROLLER, ErrorCode.ELECTION_NOT_NEEDED)
+            in_turn(double, Api.ELECT_LEADERS, *map(refuse, codes))
             partition = TopicPartition("t", 0)
             told = await admin.elect_leaders(partitions=[partition])
             assert (trouble := told[partition]) is not None and trouble.code == ErrorCode.ELECTION_NOT_NEEDED

@@ -1,6 +1,8 @@
 """Partitions that the caller assigns itself, with a group that keeps its offsets."""
 
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,57 +16,60 @@ T1 = TopicPartition("t", 1)
 SOON: dict[str, Any] = {**GROUP, "auto_commit_interval_ms": 20}
 
 
+class Reading(NamedTuple):
+    """A consumer of the group that has T0 and has read some of its twenty records."""
+
+    double: Double
+    consumer: Consumer
+    committed: Any  # of the group
+
+
+@asynccontextmanager
+async def reading(count: int = 20, options: dict[str, Any] = GROUP) -> AsyncIterator[Reading]:
+    async with Double(1) as double:
+        first, _ = double.topic("t", 2)
+        fill(first, range(20))
+        async with Consumer(double.servers, **options) as consumer:
+            consumer.assign([T0])
+            assert await take(consumer, count) == list(range(count))
+            yield Reading(double, consumer, double.groups.group("g").offsets)
+
+
 def test_the_progress_of_partitions_that_assign_drops_is_committed(run: Any) -> None:
     """What the caller is done with, at once, and what it still has in hand when it comes back."""
 
     async def story() -> None:
-        async with Double(1) as double:
-            first, second = double.topic("t", 2)
-            fill(first, range(20))
-            committed = double.groups.group("g").offsets
-            async with Consumer(double.servers, **SOON) as consumer:
-                consumer.assign([T0])
-                assert await take(consumer, 10) == list(range(10))
-                assert len(await consumer.poll(1_000, 4)) == 4
-                consumer.assign([T1])
-                assert consumer.assignment() == {T1}
-                await until(lambda: T0 in committed)
-                assert committed[T0][0] == 10, "four are still in hand"
-                fill(second, range(5))
-                assert await take(consumer, 5) == list(range(5))
-                await until(lambda: committed[T0][0] == 14)
-                await until(lambda: not consumer._subscription._dropped_places)
+        async with reading(10, SOON) as (double, consumer, committed):
+            assert len(await consumer.poll(1_000, 4)) == 4
+            consumer.assign([T1])
+            assert consumer.assignment() == {T1}
+            await until(lambda: committed.get(T0, (0, ""))[0])  # 0 may be committed before
+            assert committed[T0][0] == 10, "four are still in hand"
+            fill(double.topics["t"][1], range(5))
+            assert await take(consumer, 5) == list(range(5))
+            await until(lambda: committed[T0][0] == 14)
+            await until(lambda: not consumer._subscription._dropped_places)
 
     run(story())
 
 
 def test_closing_commits_what_was_dropped(run: Any) -> None:
     async def story() -> None:
-        async with Double(1) as double:
-            (log,) = double.topic("t")
-            fill(log, range(20))
-            async with Consumer(double.servers, **GROUP) as consumer:
-                consumer.assign([T0])
-                assert await take(consumer, 20) == list(range(20))
-                consumer.assign([])
-            assert double.groups.group("g").offsets[T0][0] == 20
+        async with reading() as (_, consumer, committed):
+            consumer.assign([])
+        assert committed[T0][0] == 20
 
     run(story())
 
 
 def test_a_partition_that_is_assigned_again_goes_on_where_it_was(run: Any) -> None:
     async def story() -> None:
-        async with Double(1) as double:
-            (log,) = double.topic("t")
-            fill(log, range(20))
-            async with Consumer(double.servers, **GROUP) as consumer:
-                consumer.assign([T0])
-                assert await take(consumer, 7) == list(range(7))
-                consumer.pause(T0)
-                consumer.assign([])
-                consumer.assign([T0])
-                assert await take(consumer, 13) == list(range(7, 20)), "and is not paused"
-            assert double.groups.group("g").offsets[T0][0] == 20
+        async with reading(7) as (_, consumer, committed):
+            consumer.pause(T0)
+            consumer.assign([])
+            consumer.assign([T0])
+            assert await take(consumer, 13) == list(range(7, 20)), "and is not paused"
+        assert committed[T0][0] == 20
 
     run(story())
 
@@ -73,22 +78,16 @@ def test_what_others_have_committed_meanwhile_is_no_progress_of_ours(run: Any) -
     """The group was taken back; what is read from there on is committed again."""
 
     async def story() -> None:
-        async with Double(1) as double:
-            (log,) = double.topic("t")
-            fill(log, range(20))
-            committed = double.groups.group("g").offsets
-            async with Consumer(double.servers, **SOON) as consumer:
-                consumer.assign([T0])
-                assert await take(consumer, 20) == list(range(20))
-                await consumer.poll(0)
-                await until(lambda: committed.get(T0, (0, ""))[0] == 20)
-                consumer.assign([])
-                await until(lambda: not consumer._subscription._dropped_places)
-                committed[T0] = (5, "")
-                consumer.assign([T0])
-                assert await take(consumer, 15) == list(range(5, 20))
-                await consumer.poll(0)
-                await until(lambda: committed[T0][0] == 20)
+        async with reading(20, SOON) as (_, consumer, committed):
+            await consumer.poll(0)
+            await until(lambda: committed.get(T0, (0, ""))[0] == 20)
+            consumer.assign([])
+            await until(lambda: not consumer._subscription._dropped_places)
+            committed[T0] = (5, "")
+            consumer.assign([T0])
+            assert await take(consumer, 15) == list(range(5, 20))
+            await consumer.poll(0)
+            await until(lambda: committed[T0][0] == 20)
 
     run(story())
 
@@ -96,16 +95,10 @@ def test_what_others_have_committed_meanwhile_is_no_progress_of_ours(run: Any) -
 @pytest.mark.parametrize("commits", [True, False])
 def test_what_the_caller_commits_itself_of_a_dropped_partition_stands(run: Any, commits: bool) -> None:
     async def story() -> None:
-        async with Double(1) as double:
-            (log,) = double.topic("t")
-            fill(log, range(20))
-            committed = double.groups.group("g").offsets
-            async with Consumer(double.servers, **GROUP) as consumer:
-                consumer.assign([T0])
-                assert await take(consumer, 20) == list(range(20))
-                consumer.assign([])
-                if commits:
-                    await consumer.commit({T0: 3})
-            assert committed[T0][0] == (3 if commits else 20)
+        async with reading() as (_, consumer, committed):
+            consumer.assign([])
+            if commits:
+                await consumer.commit({T0: 3})
+        assert committed[T0][0] == (3 if commits else 20)
 
     run(story())

@@ -21,6 +21,8 @@ from driving import Row, until
 from probing import Absent, java
 
 from strandline.broker.coordinator_partitions import partition_of
+from strandline.client import TopicPartition as Place
+from strandline.client.sync import Admin
 from strandline.testing import LocalCluster
 
 HERE = Path(__file__).parent / "probes"
@@ -77,7 +79,19 @@ class Copying:
         process.communicate(timeout=60)
 
     def told(self) -> str:
-        return self.errors.read_text(errors="replace")[-3000:]
+        """What the copiers have said, and how the cluster sees them."""
+        ids = [f"{self.group}-{name}" for name in self.running]
+        places = [Place(topic, number) for topic in self.topics for number in range(PARTITIONS)]
+        with Admin(self.cluster.bootstrap) as admin:
+            found = (
+                self.errors.read_text(errors="replace")[-3000:],
+                *admin.describe_groups([self.group]),
+                *admin.list_group_offsets(self.group).items(),
+                *(one for one in admin.list_transactions() if one.transactional_id in ids),
+                *admin.describe_producers(places).items(),
+                *admin.describe_topics(list(self.topics)),
+            )
+        return "\n".join(map(str, found))
 
 
 @contextmanager

@@ -101,9 +101,8 @@ class Member:
                         raise LookupError("its caller fails")
         except LookupError:
             pass
-        except (
-            FencedInstanceId
-        ):  # what a coordinator has told a static member last, its successor may not know
+        except FencedInstanceId:
+            # what a coordinator has told a static member last, its successor may not know
             assert self.seat is not None
 
     # -- what it does
