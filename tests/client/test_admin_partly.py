@@ -115,6 +115,28 @@ def test_partitions_are_added_once_though_the_controller_puts_some_off(run: Any)
     run(story())
 
 
+def test_a_topic_that_was_made_too_late_for_its_answer_counts(run: Any) -> None:
+    """The controller has given up waiting, not making it; asked again, it finds the topic."""
+
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+
+            def give_up(broker: Any) -> Any:
+                double.topic("t", 1)
+                one = topics.CreatableTopicResult(name="t", error_code=ErrorCode.REQUEST_TIMED_OUT)
+                return topics.CreateTopicsResponse(topics=[one])
+
+            def refuse(broker: Any) -> Any:
+                one = topics.CreatableTopicResult(name="t", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
+                return topics.CreateTopicsResponse(topics=[one])
+
+            left = in_turn(double, Api.CREATE_TOPICS, give_up, refuse)
+            assert set(await admin.create_topics(["t"])) == {"t"}
+            assert not left
+
+    run(story())
+
+
 @pytest.mark.parametrize(("there", "asked"), [(3, 3), (5, 3)])
 def test_a_growth_whose_answer_was_lost_counts_if_the_topic_has_as_many(
     run: Any, there: int, asked: int

@@ -7,6 +7,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from strandline.client import Consumer, TopicPartition
+from strandline.protocol.apis import Api
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.group_offsets import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from tests.client.broker_harness import Double
 from tests.client.numbered import fill, take
 from tests.client.test_consumer import GROUP, T0
@@ -58,6 +65,25 @@ def test_closing_commits_what_was_dropped(run: Any) -> None:
         async with reading() as (_, consumer, committed):
             consumer.assign([])
         assert committed[T0][0] == 20
+
+    run(story())
+
+
+def test_what_was_dropped_of_a_topic_that_is_deleted_is_let_go_of(run: Any) -> None:
+    """Nothing of it can be committed any more, and nobody shall be told of that for ever."""
+
+    async def story() -> None:
+        async with reading(20, SOON | {"metadata_max_age_ms": 50}) as (double, consumer, _):
+            double.hook = lambda broker, api, request: refused(request) if api == Api.OFFSET_COMMIT else None
+            del double.topics["t"]
+            consumer.assign([])
+            assert T0 in consumer._subscription._dropped_places
+            await until(lambda: not consumer._subscription._dropped_places)
+
+    def refused(request: Any) -> OffsetCommitResponse:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        one = OffsetCommitResponsePartition(partition_index=0, error_code=code)
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[one])])
 
     run(story())
 
