@@ -6,6 +6,7 @@ import pytest
 
 from strandline.client import Consumer, RebalanceListener, TopicPartition
 from strandline.protocol.apis import Api
+from strandline.protocol.errors import RebalanceInProgress
 from tests.client.broker_harness import Double
 from tests.client.numbered import fill, take
 from tests.client.test_consumer import GROUP, T0
@@ -82,4 +83,31 @@ def test_nothing_of_a_partition_is_handed_out_while_its_revocation_is_told(run: 
                 assert await take(consumer, 15) == list(range(5, 20))
 
     consumer: Any = None
+    run(story())
+
+
+def test_what_a_member_keeps_since_its_listener_was_refused_is_handed_out(run: Any) -> None:
+    """A cooperative member whose listener cannot commit, amid a rebalance, joins again, and may have the
+    partition still.
+    """
+
+    class Refused(RebalanceListener):
+        def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+            if not told:
+                told.extend(partitions)
+                raise RebalanceInProgress()
+
+    told: list[TopicPartition] = []
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, range(20))
+            async with Consumer(double.servers, topics=["t"], listener=Refused(), **GROUP) as consumer:
+                assert await take(consumer, 5) == list(range(5))
+                with pytest.raises(RebalanceInProgress):
+                    await consumer._subscription._revoked({T0})
+                assert told == [T0]
+                assert await take(consumer, 15) == list(range(5, 20))
+
     run(story())
