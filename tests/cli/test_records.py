@@ -1,6 +1,7 @@
 """`strandline produce` and `consume`: lines in, lines out: in three formats, by offset, for ever."""
 
 import json
+import select
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from strandline.cli import app
 from strandline.cli.main import main
+from strandline.client.sync import Consumer
 from tests.patience import HANG_S
 
 
@@ -187,26 +189,25 @@ def test_a_member_that_is_given_nothing_says_what_it_waits_for(strandline, topic
     line = [sys.executable, "-m", "strandline.cli.main", "consume", topic, "--group", group]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     strandline("produce", topic, given="one\n")
-    first = subprocess.Popen(
-        [*line, "--follow"],
-        env=strandline.environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
-        **pipes,
+    # "range" gives the only partition to the first by member id, which begins with the client's
+    first = Consumer(
+        strandline.bootstrap, topics=[topic], group=group, client_id="a", auto_offset_reset="earliest"
     )
     second = None
     try:
-        assert first.stdout.readline() == b"one\n"
+        assert [one.value for one in first.poll(HANG_S * 1000)] == [b"one"]
         second = subprocess.Popen(line, env=strandline.environment, **pipes)
+        assert select.select([second.stderr], [], [], HANG_S)[0], "it says something"
         told = second.stderr.readline()
         assert told.startswith(f"group {group}: its other members have all partitions of {topic};".encode())
-        first.send_signal(signal.SIGINT)
+        first.close()
         assert second.communicate(timeout=HANG_S) == (b"", b"0 records\n")
         assert second.returncode == 0
     finally:
-        for process in (first, second):
-            if process is not None:
-                process.kill()
-                process.communicate()
+        first.close()
+        if second is not None:
+            second.kill()
+            second.communicate()
 
 
 def test_a_reader_that_goes_away(strandline, topic: str) -> None:
